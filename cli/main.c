@@ -1,0 +1,6 @@
+#include "sluice.h"
+
+int main(void)
+{
+    return 0;
+}

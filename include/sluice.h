@@ -1,0 +1,272 @@
+/* sluice.h: run Mixture-of-Experts language models that are larger than memory.
+ *
+ * The only public header. Three nouns:
+ *   struct sl_engine    a model, opened: weights, expert cache, threads, vocabulary
+ *   struct sl_session   one timeline of tokens over an engine: KV cache, logits, counters
+ *   struct sl_sampler   how the next token is drawn from logits
+ *
+ * Conventions
+ *   Errors      Functions that can fail return 0 (SL_OK) or a negative enum sl_code and fill *err
+ *               when err is not NULL. Nothing is printed, nothing exits, errno is not used.
+ *   Ownership   What a function hands out through a pointer-to-pointer belongs to the caller, who
+ *               gives it back with the matching close/free; these take NULL, and a pointer to NULL.
+ *   Threads     An engine may be shared by threads for the functions marked "any thread". All
+ * others, and everything on a session, want one caller at a time per engine. Units       Sizes are
+ * bytes unless the name says otherwise; times are seconds; positions count from 0. Floating Every
+ * public call computes with the default floating-point environment (round to point       nearest,
+ * subnormals kept) and restores the caller's before it returns.
+ */
+#ifndef SLUICE_H
+#define SLUICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SL_VERSION "0.1.0"
+
+/* ---- Errors --------------------------------------------------------------------------------- */
+
+enum sl_code {
+    SL_OK = 0,
+    SL_E_ARG = -1,         /* an option or argument is impossible or contradictory */
+    SL_E_MEM = -2,         /* the system gave no memory */
+    SL_E_IO = -3,          /* a file or drive failed: missing, unreadable, short, changed */
+    SL_E_FORMAT = -4,      /* a file's bytes are not what its format says */
+    SL_E_UNSUPPORTED = -5, /* well-formed, but not something this version runs */
+    SL_E_BUDGET = -6,      /* it does not fit into the memory that is allowed */
+    SL_E_CONTEXT = -7,     /* more tokens than the context holds */
+    SL_E_NUMERIC = -8,     /* a non-finite value turned up; names layer and operation */
+    SL_E_CANCELLED = -9,   /* sl_session_cancel was called */
+    SL_E_SYSTEM = -10,     /* another system call failed */
+    SL_E_INTERNAL = -11    /* a bug in the library */
+};
+
+/* What went wrong. where: the file, option, tensor or layer; msg: one line without a newline that
+ * says what, where and what to do. Both are always terminated. */
+struct sl_err {
+    int code;
+    char where[128];
+    char msg[640];
+};
+
+/* The enumerator's name, "SL_E_IO"; "?" for a code that does not exist. Any thread. */
+const char *sl_code_name(int code);
+
+/* ---- Engine --------------------------------------------------------------------------------- */
+
+enum sl_dense_mode {
+    SL_DENSE_ANON = 0, /* read by direct I/O into our own memory */
+    SL_DENSE_MMAP = 1, /* mapped; the page cache decides */
+    SL_DENSE_WARM = 2  /* mapped and read once at load */
+};
+
+enum sl_kv_type { SL_KV_F32 = 0, SL_KV_F16 = 1 };
+
+enum sl_io_engine { SL_IO_AUTO = 0, SL_IO_THREADS = 1, SL_IO_PLAIN = 2 };
+
+/* Highest CPU level to use; a level that the CPU lacks falls to the best one below. */
+enum sl_cpu_level {
+    SL_CPU_AUTO = 0,
+    SL_CPU_SCALAR,
+    SL_CPU_AVX2,
+    SL_CPU_AVXVNNI,
+    SL_CPU_AVX512,
+    SL_CPU_AVX512VNNI,
+    SL_CPU_NEON,
+    SL_CPU_DOTPROD,
+    SL_CPU_I8MM
+};
+
+enum sl_stream_mode {
+    SL_STREAM_AUTO = 0, /* on when the model does not fit into the memory that is allowed */
+    SL_STREAM_ON = 1,   /* routed experts stay on the drive, read into the cache when asked for */
+    SL_STREAM_OFF = 2   /* everything is loaded as dense_mode says; refused if it does not fit */
+};
+
+#define SL_CACHE_AUTO  (-1) /* cache_mb: as much as the machine can spare */
+#define SL_CACHE_UNSET (-2) /* cache_slots: cache_mb decides */
+
+struct sl_engine_options {
+    int threads;           /* compute threads; 0: usable CPUs, at most 8 */
+    enum sl_cpu_level cpu; /* upper bound of the kernels' level */
+    enum sl_stream_mode stream;
+    enum sl_dense_mode dense_mode;
+    uint64_t ram;            /* bound on the whole process, bytes; 0: none */
+    int64_t cache_mb;        /* MiB of expert cache, 0: none, SL_CACHE_AUTO */
+    int64_t cache_slots;     /* slots per class instead of cache_mb (tests); SL_CACHE_UNSET */
+    uint64_t cache_floor_mb; /* auto leaves this much of the machine's memory free, MiB */
+    uint64_t cache_ceil_mb;  /* auto takes at most this, MiB; 0: no bound */
+    enum sl_io_engine io_engine;
+    int io_threads; /* reads in flight, 1..64 */
+    int io_split;   /* page-aligned chunks per expert read, 1..64 */
+    bool direct;    /* try O_DIRECT */
+    bool overlap;   /* compute hits while misses are read */
+    int n_ctx;      /* tokens of context; 0: min(model's, 4096, what fits) */
+    int ubatch;     /* tokens per prompt chunk; 0: the widest that is cheap */
+    enum sl_kv_type k_type, v_type;
+    /* Called with progress while weights load (done of total bytes); may be NULL. */
+    void (*on_load)(void *user, uint64_t done, uint64_t total);
+    /* Called with one line about a fallback (buffered reads, another engine); may be NULL. */
+    void (*on_note)(void *user, const char *line);
+    void *user;
+};
+
+/* Fill with the defaults of `sluice run`. Any thread. */
+void sl_engine_options_init(struct sl_engine_options *opt);
+
+/* What a model file holds. Strings live as long as the engine. */
+struct sl_model_info {
+    const char *arch, *name;
+    int n_layer, n_embd, n_head, n_head_kv, n_vocab, n_ctx_train;
+    int n_expert, n_expert_used; /* 0 for dense models */
+    uint64_t file_bytes, dense_bytes, expert_bytes;
+    uint64_t token_expert_bytes; /* bytes of the experts that one token routes to, all layers */
+    bool has_vocab;
+};
+
+/* Where the memory goes and how the engine runs; bytes. */
+struct sl_engine_plan {
+    bool streamed;
+    bool direct;           /* expert reads really are direct */
+    const char *io_engine; /* "threads", "plain" */
+    const char *cpu_level; /* "avx2" */
+    int threads, n_ctx, ubatch;
+    enum sl_dense_mode dense_mode;
+    uint64_t dense_bytes, kv_bytes, compute_bytes, cache_bytes, transit_bytes, base_bytes;
+    uint64_t total_bytes, limit_bytes; /* limit 0: none was given */
+    uint64_t cache_min_bytes;          /* smallest legal cache; 0 where nothing is streamed */
+    bool cache_auto;
+    const char *direct_note; /* why not direct; "" when direct */
+};
+
+struct sl_engine;
+struct sl_session;
+
+/* Open a GGUF file (or the first shard of a split set), plan the memory and load the dense weights.
+ * What does not fit is refused before loading, with the numbers (SL_E_BUDGET).
+ * path: UTF-8, as open(2) takes it. opt: copied. On failure *out is NULL. */
+int sl_engine_open(const char *path, const struct sl_engine_options *opt, struct sl_engine **out,
+                   struct sl_err *err);
+
+/* Close and free; every session must have been closed. Sets *e to NULL. */
+void sl_engine_close(struct sl_engine **e);
+
+void sl_engine_info(const struct sl_engine *e, struct sl_model_info *out);      /* any thread */
+void sl_engine_get_plan(const struct sl_engine *e, struct sl_engine_plan *out); /* any thread */
+
+/* ---- Text ----------------------------------------------------------------------------------- */
+
+enum sl_tok_flags {
+    SL_TOK_ADD_SPECIAL = 1,  /* BOS/EOS as the vocabulary says */
+    SL_TOK_PARSE_CONTROL = 2 /* control tokens in the text become their ids: trusted text only */
+};
+
+/* Text to ids. text: n_bytes of UTF-8 (invalid bytes are kept as bytes). *ids: allocated, *n_ids
+ * long; free with sl_free. SL_E_UNSUPPORTED when the model has no vocabulary. Any thread. */
+int sl_tokenize(const struct sl_engine *e, const char *text, size_t n_bytes, unsigned flags,
+                int32_t **ids, size_t *n_ids, struct sl_err *err);
+
+/* Streaming ids to text: bytes that end inside a UTF-8 character are held back until it is whole.
+ */
+struct sl_detok;
+int sl_detok_open(const struct sl_engine *e, struct sl_detok **out, struct sl_err *err);
+/* Feed one id; *text points at *n bytes that stay valid until the next call. */
+int sl_detok_feed(struct sl_detok *d, int32_t id, const char **text, size_t *n, struct sl_err *err);
+/* What is still held back (an incomplete character), as it is. */
+void sl_detok_flush(struct sl_detok *d, const char **text, size_t *n);
+void sl_detok_close(struct sl_detok **d);
+
+/* One user turn in the model's own chat form, ready for the answer to follow; *text is n bytes,
+ * free with sl_free; tokenise it with sl_chat_tokenize's ids instead where possible. Only ChatML
+ * templates are known; others give SL_E_UNSUPPORTED. *ids: the turn's ids, the user's text never
+ * becoming a control token. */
+int sl_chat_tokenize(const struct sl_engine *e, const char *user, size_t n_bytes, int32_t **ids,
+                     size_t *n_ids, struct sl_err *err);
+
+/* True for ids that end a generation (EOS, end of turn). Any thread. */
+bool sl_is_eog(const struct sl_engine *e, int32_t id);
+
+void sl_free(void *p);
+
+/* ---- Sampling ------------------------------------------------------------------------------- */
+
+struct sl_sampling {
+    float temp;           /* 0: greedy */
+    int top_k;            /* 0: all */
+    float top_p;          /* 1: all */
+    float min_p;          /* 0: all */
+    float repeat_penalty; /* 1: none; over the last 64 tokens */
+    uint64_t seed;
+};
+void sl_sampling_init(struct sl_sampling *s); /* greedy */
+
+struct sl_sampler;
+int sl_sampler_open(const struct sl_engine *e, const struct sl_sampling *s, struct sl_sampler **out,
+                    struct sl_err *err);
+/* Tell the sampler about a token that is now part of the text (prompt or drawn). */
+void sl_sampler_accept(struct sl_sampler *s, int32_t id);
+/* Draw from n_vocab logits, which are not changed. SL_E_NUMERIC when one is not finite. */
+int sl_sampler_draw(struct sl_sampler *s, const float *logits, int32_t *id, struct sl_err *err);
+void sl_sampler_close(struct sl_sampler **s);
+
+/* ---- Session -------------------------------------------------------------------------------- */
+
+/* Optional observers; called on the caller's thread, in rising position. */
+struct sl_observer {
+    /* Logits after a position: n_vocab floats, valid during the call. NULL: only the last
+     * position's logits are computed. */
+    void (*on_logits)(void *user, int pos, const float *logits);
+    /* Experts chosen in a block for a position: k ids, ascending. Blocks rise within one batch, so
+     * calls are not sorted by position when a batch is wider than one. */
+    void (*on_experts)(void *user, int pos, int block, const int32_t *ids, int k);
+    void *user;
+};
+
+int sl_session_open(struct sl_engine *e, struct sl_session **out, struct sl_err *err);
+void sl_session_close(struct sl_session **s);
+void sl_session_observe(struct sl_session *s, const struct sl_observer *obs); /* NULL: none */
+
+/* Append n tokens and compute them, in chunks of the engine's ubatch when n > 1. SL_E_CONTEXT when
+ * they don't fit (nothing is computed then). After a failure the session holds the tokens of the
+ * chunks that were finished. phase tells the counters what this is. */
+enum sl_phase { SL_PROMPT = 0, SL_DECODE = 1 };
+int sl_session_eval(struct sl_session *s, const int32_t *ids, size_t n, enum sl_phase phase,
+                    struct sl_err *err);
+
+/* Logits after the last token: n_vocab floats, valid until the next eval; NULL before the first. */
+const float *sl_session_logits(const struct sl_session *s);
+int sl_session_length(const struct sl_session *s);
+/* Forget the tokens from position n_keep on. */
+void sl_session_truncate(struct sl_session *s, int n_keep);
+/* Ask the running eval to stop at the next layer; async-signal-safe, any thread. The flag is
+ * cleared when an eval returns SL_E_CANCELLED. */
+void sl_session_cancel(struct sl_session *s);
+
+/* Counters of one phase since the session was opened. Times are wall seconds of the calling thread.
+ */
+struct sl_phase_stats {
+    uint64_t tokens;
+    double wall_s, compute_s, mgmt_s, stall_s; /* other = wall - compute - mgmt - stall */
+    double read_busy_s;                        /* at least one read open */
+    double cpu_s;                              /* CPU time of the process's threads */
+    uint64_t majflt;
+    uint64_t bytes_read, reads;
+    uint64_t hits, misses, evictions, rereads;
+    uint64_t spec_useful_bytes, spec_wasted_bytes;
+};
+struct sl_stats {
+    struct sl_phase_stats prompt, decode;
+    uint64_t cache_resident_bytes;
+    uint64_t mem_now, mem_peak; /* bytes that went through the engine's allocator */
+};
+void sl_session_stats(const struct sl_session *s, struct sl_stats *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

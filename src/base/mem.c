@@ -1,0 +1,193 @@
+#include "base/mem.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+/* Stands MEM_ALIGN bytes before every block that mem_alloc gives. */
+struct header {
+    size_t size;  /* as asked for */
+    size_t taken; /* as counted; the mapping's length for large blocks */
+    bool mapped;
+};
+_Static_assert(sizeof(struct header) <= MEM_ALIGN, "the header precedes an aligned block");
+
+static _Atomic uint64_t now_bytes, peak_bytes;
+static _Atomic int64_t fail_left = -1;
+
+static bool must_fail(void)
+{
+    int64_t left = atomic_load_explicit(&fail_left, memory_order_relaxed);
+    if (left < 0)
+        return false;
+    if (left == 0)
+        return true;
+    atomic_fetch_sub_explicit(&fail_left, 1, memory_order_relaxed);
+    return false;
+}
+
+static void count(size_t n)
+{
+    uint64_t now = atomic_fetch_add(&now_bytes, n) + n, peak = atomic_load(&peak_bytes);
+    while (now > peak && !atomic_compare_exchange_weak(&peak_bytes, &peak, now))
+        ;
+}
+
+size_t mem_page_size(void)
+{
+    static _Atomic size_t page;
+    size_t p = atomic_load_explicit(&page, memory_order_relaxed);
+    if (!p) {
+        p = (size_t)sysconf(_SC_PAGESIZE);
+        atomic_store_explicit(&page, p, memory_order_relaxed);
+    }
+    return p;
+}
+
+static size_t page_round(size_t n)
+{
+    size_t page = mem_page_size();
+    return n > SIZE_MAX - page ? 0 : (n + page - 1) / page * page;
+}
+
+void *mem_alloc(size_t n)
+{
+    if (must_fail() || n > SIZE_MAX / 2)
+        return NULL;
+    size_t want = n + MEM_ALIGN;
+    bool mapped = want >= MEM_MAP_MIN;
+    char *base;
+    if (mapped) {
+        want = page_round(want);
+        base = mmap(NULL, want, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (base == MAP_FAILED)
+            return NULL;
+    } else {
+        want = (want + MEM_ALIGN - 1) / MEM_ALIGN * MEM_ALIGN;
+        base = aligned_alloc(MEM_ALIGN, want);
+        if (!base)
+            return NULL;
+    }
+    struct header *h = (struct header *)base;
+    *h = (struct header){.size = n, .taken = want, .mapped = mapped};
+    count(want);
+    return base + MEM_ALIGN;
+}
+
+void *mem_calloc(size_t n, size_t size)
+{
+    size_t total;
+    if (__builtin_mul_overflow(n, size, &total))
+        return NULL;
+    void *p = mem_alloc(total);
+    if (p && total + MEM_ALIGN < MEM_MAP_MIN) /* fresh mappings are zero */
+        memset(p, 0, total);
+    return p;
+}
+
+void *mem_realloc(void *p, size_t n)
+{
+    if (!p)
+        return mem_alloc(n);
+    struct header *h = (struct header *)((char *)p - MEM_ALIGN);
+    if (n <= h->size && n >= h->size / 2)
+        return p;
+    void *q = mem_alloc(n);
+    if (q) {
+        memcpy(q, p, h->size < n ? h->size : n);
+        mem_free(p);
+    }
+    return q;
+}
+
+void mem_free(void *p)
+{
+    if (!p)
+        return;
+    struct header *h = (struct header *)((char *)p - MEM_ALIGN);
+    size_t taken = h->taken;
+    if (h->mapped)
+        munmap(h, taken);
+    else
+        free(h);
+    atomic_fetch_sub(&now_bytes, taken);
+}
+
+char *mem_strndup(const char *s, size_t n)
+{
+    char *p = mem_alloc(n + 1);
+    if (p) {
+        memcpy(p, s, n);
+        p[n] = 0;
+    }
+    return p;
+}
+
+char *mem_strdup(const char *s)
+{
+    return mem_strndup(s, strlen(s));
+}
+
+void *mem_map(size_t n, unsigned flags)
+{
+    size_t want = page_round(n), align = flags & MEM_HUGE ? HUGE_PAGE : mem_page_size();
+    if (must_fail() || want == 0 || want > SIZE_MAX - align)
+        return NULL;
+    size_t extra = align > mem_page_size() ? align : 0;
+    char *p = mmap(NULL, want + extra, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    if (extra) { /* cut the mapping to an aligned piece */
+        size_t head = (align - (uintptr_t)p % align) % align;
+        if (head)
+            munmap(p, head);
+        if (extra - head)
+            munmap(p + head + want, extra - head);
+        p += head;
+        madvise(p, want, MADV_HUGEPAGE); /* advice: a kernel without huge pages may refuse */
+    }
+    if (flags & MEM_DONTFORK)
+        madvise(p, want, MADV_DONTFORK);
+    count(want);
+    return p;
+}
+
+void mem_unmap(void *p, size_t n)
+{
+    if (!p)
+        return;
+    size_t want = page_round(n);
+    munmap(p, want);
+    atomic_fetch_sub(&now_bytes, want);
+}
+
+void mem_populate(void *p, size_t n)
+{
+    if (n)
+        madvise(p, n, MADV_POPULATE_WRITE); /* older kernels refuse: pages then come when touched */
+}
+
+uint64_t mem_now(void)
+{
+    return atomic_load(&now_bytes);
+}
+
+uint64_t mem_peak(void)
+{
+    return atomic_load(&peak_bytes);
+}
+
+void mem_fail_after(int64_t n)
+{
+    atomic_store(&fail_left, n);
+}

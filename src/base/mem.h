@@ -1,0 +1,45 @@
+/* mem.h: all memory of the library, counted.
+ *
+ * Every block is counted at the size that the system gives for it (pages for large ones), so that
+ * the high-water mark can be set beside the process's RssAnon. Blocks of MEM_MAP_MIN bytes or more
+ * are mappings of their own: freeing them returns the memory to the system at once. */
+#ifndef BASE_MEM_H
+#define BASE_MEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define MEM_MAP_MIN ((size_t)256 << 10)
+#define MEM_ALIGN   64
+
+/* Memory of n bytes aligned to MEM_ALIGN, not initialised; NULL when there is none (n = 0 gives a
+ * block). */
+void *mem_alloc(size_t n);
+/* n * size bytes, zeroed; NULL when there is none or the product overflows. */
+void *mem_calloc(size_t n, size_t size);
+/* Resize, contents kept; on failure NULL and the old block stays. p may be NULL. */
+void *mem_realloc(void *p, size_t n);
+void mem_free(void *p); /* NULL is fine */
+char *mem_strdup(const char *s);
+char *mem_strndup(const char *s, size_t n);
+
+enum mem_map_flags {
+    MEM_HUGE = 1,     /* ask for transparent huge pages */
+    MEM_DONTFORK = 2, /* a child process does not get it: a fork during reads must not copy pages */
+};
+/* A page-aligned zeroed mapping of n bytes (rounded up to pages; to 2 MiB alignment with MEM_HUGE).
+ * It is counted in full at once although untouched pages take no memory. NULL when there is none.
+ */
+void *mem_map(size_t n, unsigned flags);
+void mem_unmap(void *p, size_t n); /* n as given to mem_map; NULL is fine */
+/* Touch the pages of [p, p + n) ahead of use; safe on memory that is being written by others. */
+void mem_populate(void *p, size_t n);
+
+uint64_t mem_now(void);
+uint64_t mem_peak(void);
+size_t mem_page_size(void);
+
+/* Tests: the n-th allocation from now fails, and every later one; negative: none fails. */
+void mem_fail_after(int64_t n);
+
+#endif

@@ -1,0 +1,101 @@
+/* cache.h: routed experts in bounded memory, read from the drive when asked for.
+ *
+ * Memory is cut into slots; a slot holds one expert, each of its parts (gate, up, down slices)
+ * starting on the alignment. Slot classes are the distinct tuples of slice lengths. Beside each
+ * class's cache slots there are transit slots, shared by all classes, for experts that don't stay.
+ *
+ * Contract of leases: an expert handed out by cache_pass_next stays where it is until
+ * cache_pass_release; an expert is published whole or not at all; a failed read frees its slot and
+ * fails that pass only; cache_destroy asserts that no lease is out. One thread drives a cache. */
+#ifndef CACHE_CACHE_H
+#define CACHE_CACHE_H
+
+#include "io/reader.h"
+
+#define CACHE_MAX_PARTS 3
+
+/* Expert e's slice of a part: bytes [offset + e * stride, + bytes) of file. */
+struct cache_part {
+    struct io_file *file;
+    uint64_t offset, stride, bytes;
+};
+struct cache_layer {
+    int n_parts; /* 0: a layer without routed experts */
+    int n_experts;
+    int top_k;
+    struct cache_part part[CACHE_MAX_PARTS];
+};
+
+struct cache_config {
+    const struct cache_layer *layers; /* copied */
+    int n_layers;
+    size_t align;   /* the largest of page size and the files' alignments */
+    int64_t budget; /* bytes of cache slots; 0: transit slots only */
+    int64_t slots;  /* cache slots per class instead of budget; -1: budget decides */
+    int in_flight;  /* reads in flight */
+    int threads;    /* compute threads */
+    int split;      /* page-aligned chunks per expert, >= 1 */
+    bool overlap;   /* false: a pass waits for its reads before it hands anything out */
+};
+
+struct cache_sizes {
+    int n_classes;
+    uint64_t slot_bytes_max; /* largest class */
+    uint64_t transit_bytes;  /* all transit slots: 2 x in_flight + threads of slot_bytes_max */
+    uint64_t min_bytes;      /* smallest legal cache above 0: top_k slots of each class */
+    uint64_t bank_bytes;     /* a cache that holds every expert, in slots */
+    uint64_t cache_bytes;    /* what this config gives, rounded to slots; at most bank_bytes */
+    uint64_t waste_bytes;    /* of cache_bytes, lost to alignment */
+    uint64_t token_bytes;    /* slices that one token routes to, all layers (no rounding) */
+};
+/* SL_E_BUDGET with the smallest legal size when 0 < budget < min_bytes (or slots < top_k, slots !=
+ * 0). */
+int cache_measure(const struct cache_config *cfg, struct cache_sizes *out, struct sl_err *err);
+
+struct cache;
+int cache_create(const struct cache_config *cfg, struct io_reader *reader, struct cache **out,
+                 struct sl_err *err); /* reader: borrowed */
+void cache_destroy(struct cache **c);
+
+/* A prompt begins or ends: counts of this prompt's routing are reset, and decide what stays (a
+ * prefill never evicts an expert that this prompt routed more often). */
+void cache_prompt_begin(struct cache *c);
+void cache_prompt_end(struct cache *c);
+
+/* One layer's pass over the experts that a batch routes to. */
+enum cache_order {
+    CACHE_AS_READY, /* hits first, misses as they land */
+    CACHE_ASCENDING /* strictly rising id */
+};
+struct expert_view {
+    const uint8_t *part[CACHE_MAX_PARTS]; /* unaligned; exactly the slice's bytes may be read */
+};
+/* ids: n distinct experts, ascending. counts: tokens that chose each. Submits the first reads and
+ * returns. One pass at a time. */
+int cache_pass_begin(struct cache *c, int layer, const int32_t *ids, const int32_t *counts, int n,
+                     enum cache_order order, struct sl_err *err);
+/* The next expert: *index into ids and its view; waits when nothing is ready. 1: got one, 0: all
+ * were handed out, negative: a read failed (the pass is over; end it). Several may be held at once,
+ * but the transit slots bound how many: release before asking when one is enough. */
+int cache_pass_next(struct cache *c, int *index, struct expert_view *view, struct sl_err *err);
+void cache_pass_release(struct cache *c, int index);
+/* Waits for the pass's open reads, releases what is still held. */
+void cache_pass_end(struct cache *c);
+
+/* Start reading layer's experts in rising id into what is free, speculatively; never evicts or
+ * delays what a pass needs; a later pass finds them. Counted as speculative. Only worth it where a
+ * batch uses nearly the whole bank. */
+void cache_read_ahead(struct cache *c, int layer);
+
+struct cache_stats {
+    uint64_t hits, misses, evictions,
+        rereads; /* per expert asked for; reread: a miss on what was once resident */
+    uint64_t bytes_read, reads;
+    uint64_t spec_useful_bytes, spec_wasted_bytes;
+    double stall_s;          /* pass_next waited and nothing was ready */
+    double mgmt_s;           /* time inside the cache's calls, without the stall */
+    uint64_t resident_bytes; /* slots that hold an expert */
+};
+void cache_get_stats(const struct cache *c, struct cache_stats *out);
+
+#endif

@@ -1,0 +1,55 @@
+/* reader.h: asynchronous reads behind one table of functions.
+ *
+ * The caller owns every struct io_req from submit to completion; the reader only links it. submit
+ * and reap are called by one thread at a time. Completions may come in any order. */
+#ifndef IO_READER_H
+#define IO_READER_H
+
+#include "io/file.h"
+
+struct io_req {
+    struct io_file *file;
+    void *buf;           /* aligned to io_file_align when the file is direct */
+    uint64_t offset;     /* likewise */
+    size_t len;          /* likewise; may reach past the end of the file */
+    size_t need;         /* bytes from offset that must arrive, at most len */
+    void *user;          /* the caller's */
+    struct sl_err err;   /* set by the reader: code 0 or why it failed */
+    struct io_req *next; /* the reader's while submitted, the caller's after */
+};
+
+struct io_reader;
+
+struct io_reader_ops {
+    const char *name;
+    /* in_flight: reads that may be open at once, >= 1. */
+    int (*create)(int in_flight, struct io_reader **out, struct sl_err *err);
+    void (*destroy)(struct io_reader *r); /* waits for open reads */
+    /* Hand over a list of n requests (chained by next); never fails: trouble comes back in
+     * req->err. */
+    void (*submit)(struct io_reader *r, struct io_req *list, int n);
+    /* Take finished requests, chained by next. wait: block until there is at least one (when any is
+     * open). */
+    struct io_req *(*reap)(struct io_reader *r, bool wait);
+};
+
+/* Every engine's struct starts with this. */
+struct io_reader {
+    const struct io_reader_ops *ops;
+    int open;      /* submitted and not reaped */
+    double busy_s; /* time with at least one read open, up to the last reap */
+    uint64_t n_reads, bytes;
+};
+
+extern const struct io_reader_ops io_threads_ops, io_plain_ops;
+
+/* name: "auto", "threads", "plain". *note (may be NULL) points at a line that says why auto or a
+ * fallback was taken, or at "". */
+int io_reader_create(const char *name, int in_flight, struct io_reader **out, const char **note,
+                     struct sl_err *err);
+void io_reader_destroy(struct io_reader **r);
+void io_reader_submit(struct io_reader *r, struct io_req *list, int n);
+struct io_req *io_reader_reap(struct io_reader *r, bool wait);
+double io_reader_busy(const struct io_reader *r); /* up to now */
+
+#endif
