@@ -1,10 +1,10 @@
 /* blocks.h: the bytes of one block of every quantised type, as they lie in a GGUF file.
  *
  * Little endian, no padding, any alignment: the structs are packed, so reading a member through a
- * pointer is an unaligned load. uint16_t members named d, dmin, m are binary16 bits. Nibbles: unless
- * said otherwise byte j of a run of n holds value j in its low and value j + n in its high nibble.
- * "Group" is the run of values that shares one integer scale. Value orders and the formulas are in
- * dequant*.c, the codebooks in grids.h. */
+ * pointer is an unaligned load. uint16_t members named d, dmin, m are binary16 bits. Nibbles:
+ * unless said otherwise byte j of a run of n holds value j in its low and value j + n in its high
+ * nibble. "Group" is the run of values that shares one integer scale. Value orders and the formulas
+ * are in dequant*.c, the codebooks in grids.h. */
 #ifndef QUANT_BLOCKS_H
 #define QUANT_BLOCKS_H
 
@@ -41,11 +41,11 @@ struct BLK_PACKED blk_q8_0 {
 };
 struct BLK_PACKED blk_iq4_nl {
     uint16_t d;
-    uint8_t qs[16]; /* index into grid_iq4_nl */
+    uint8_t qs[16]; /* index into quant_iq4_values */
 };
 struct BLK_PACKED blk_mxfp4 {
     uint8_t e;      /* scale 2^(e - 128), to be used with doubled values */
-    uint8_t qs[16]; /* E2M1, see grid_fp4 */
+    uint8_t qs[16]; /* E2M1: index into quant_fp4_values */
 };
 
 /* ---- other small blocks ---- */
@@ -143,13 +143,14 @@ struct BLK_PACKED blk_iq3_s {
 };
 struct BLK_PACKED blk_iq1_s {
     uint16_t d;
-    uint8_t qs[32];  /* per 8 values: low 8 bits of the grid index */
-    uint16_t qh[8];  /* per 32 values: 4 x 3 high index bits, 3-bit scale, sign of the shift */
+    uint8_t qs[32]; /* per 8 values: low 8 bits of the grid index */
+    uint16_t qh[8]; /* per 32 values: 4 x 3 high index bits, 3-bit scale, sign of the shift */
 };
 struct BLK_PACKED blk_iq1_m {
-    uint8_t qs[32];    /* per 8 values: low 8 bits of the grid index */
-    uint8_t qh[16];    /* a nibble per 8 values: 3 high index bits, sign of the shift */
-    uint8_t scales[8]; /* four u16: 4 x 3-bit scales of 16 values; top nibbles make the binary16 d */
+    uint8_t qs[32]; /* per 8 values: low 8 bits of the grid index */
+    uint8_t qh[16]; /* a nibble per 8 values: 3 high index bits, sign of the shift */
+    uint8_t
+        scales[8]; /* four u16: 4 x 3-bit scales of 16 values; top nibbles make the binary16 d */
 };
 struct BLK_PACKED blk_iq4_xs {
     uint16_t d;
