@@ -1,0 +1,9 @@
+/* commands.h: the subcommands. argv[0] is the command's name; the result is the exit status. */
+#ifndef CLI_COMMANDS_H
+#define CLI_COMMANDS_H
+
+int cmd_run(int argc, char **argv);
+int cmd_info(int argc, char **argv);
+int cmd_tokenize(int argc, char **argv);
+
+#endif
