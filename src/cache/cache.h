@@ -36,6 +36,7 @@ struct cache_config {
     int threads;    /* compute threads */
     int split;      /* page-aligned chunks per expert, >= 1 */
     bool overlap;   /* false: a pass waits for its reads before it hands anything out */
+    const char *policy; /* a name of cache/policy.h; NULL: the default */
 };
 
 struct cache_sizes {
@@ -47,6 +48,7 @@ struct cache_sizes {
     uint64_t cache_bytes;    /* what this config gives, rounded to slots; at most bank_bytes */
     uint64_t waste_bytes;    /* of cache_bytes, lost to alignment */
     uint64_t token_bytes;    /* slices that one token routes to, all layers (no rounding) */
+    uint64_t table_bytes;    /* bookkeeping beside the slots, about */
 };
 /* SL_E_BUDGET with the smallest legal size when 0 < budget < min_bytes (or slots < top_k, slots !=
  * 0). */
@@ -75,16 +77,25 @@ struct expert_view {
 int cache_pass_begin(struct cache *c, int layer, const int32_t *ids, const int32_t *counts, int n,
                      enum cache_order order, struct sl_err *err);
 /* The next expert: *index into ids and its view; waits when nothing is ready. 1: got one, 0: all
- * were handed out, negative: a read failed (the pass is over; end it). Several may be held at once,
- * but the transit slots bound how many: release before asking when one is enough. */
+ * were handed out, negative: a read failed (the pass is over; end it; err->where names layer and
+ * expert). Several may be held at once, but the transit slots bound how many: a caller that holds
+ * fewer than 2 x in_flight + threads when it asks always gets on; with more it may get
+ * SL_E_INTERNAL. Release before asking when one is enough. */
 int cache_pass_next(struct cache *c, int *index, struct expert_view *view, struct sl_err *err);
+/* Like cache_pass_next, but CACHE_NOT_READY instead of waiting, and also when the next one was chosen by more than
+ * max_count tokens (counts as given to cache_pass_begin): lets a caller compute several experts together. */
+#define CACHE_NOT_READY 2
+int cache_pass_try(struct cache *c, int max_count, int *index, struct expert_view *view,
+                   struct sl_err *err);
 void cache_pass_release(struct cache *c, int index);
 /* Waits for the pass's open reads, releases what is still held. */
 void cache_pass_end(struct cache *c);
 
 /* Start reading layer's experts in rising id into what is free, speculatively; never evicts or
- * delays what a pass needs; a later pass finds them. Counted as speculative. Only worth it where a
- * batch uses nearly the whole bank. */
+ * delays what a pass needs; a later pass finds them (they count as its misses). Counted as
+ * speculative. Only worth it where a batch uses nearly the whole bank. Asking again for the same
+ * layer goes on where it was: a caller that has other work before the pass may keep the drive busy
+ * so. One layer at a time; the end of a prompt stops it. */
 void cache_read_ahead(struct cache *c, int layer);
 
 struct cache_stats {
