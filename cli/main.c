@@ -51,8 +51,9 @@ static const struct command *command_of_program(const char *argv0)
 
 static void print_usage(FILE *out)
 {
-    fprintf(out, "sluice %s: run Mixture-of-Experts models that are larger than memory\n\n"
-                 "usage: sluice COMMAND [options]\n\n",
+    fprintf(out,
+            "sluice %s: run Mixture-of-Experts models that are larger than memory\n\n"
+            "usage: sluice COMMAND [options]\n\n",
             SL_VERSION);
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-12s%s\n", COMMANDS[i].name, COMMANDS[i].summary);

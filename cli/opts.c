@@ -286,8 +286,7 @@ static bool value_parse(const struct opt_row *row, const char *s, void *values)
         i = strcmp(s, "on") == 0 ? 1 : strcmp(s, "auto") == 0 ? -1 : 0;
         break;
     case OPT_INT:
-        if (!word_find(row->words, s, &i) &&
-            (!opts_parse_int(s, &i) || !in_range(row, (double)i)))
+        if (!word_find(row->words, s, &i) && (!opts_parse_int(s, &i) || !in_range(row, (double)i)))
             return false;
         break;
     case OPT_SIZE:
@@ -415,7 +414,8 @@ int opts_parse(const struct opt_cmd *cmd, int argc, char **argv, void *values,
     }
     seen->n_operands = n_operands;
     if (n_operands > cmd->max_operands)
-        return err_set(err, SL_E_ARG, NULL, "unexpected argument '%s'; 'sluice %s --help' tells more",
+        return err_set(err, SL_E_ARG, NULL,
+                       "unexpected argument '%s'; 'sluice %s --help' tells more",
                        seen->operands[cmd->max_operands], cmd->name);
     if (n_operands < cmd->min_operands)
         return err_set(err, SL_E_ARG, NULL, "usage: sluice %s [options] %s", cmd->name,

@@ -58,8 +58,8 @@ struct opt_row {
 };
 
 struct opt_cmd {
-    const char *name;    /* "run" */
-    const char *summary; /* one line for the list of commands, no full stop */
+    const char *name;     /* "run" */
+    const char *summary;  /* one line for the list of commands, no full stop */
     const char *operands; /* "FILE", "[FILE...]" in the usage line; NULL: none */
     int min_operands, max_operands;
     const char *about; /* paragraphs for --help and the manual, separated by an empty line */

@@ -45,8 +45,7 @@ static void row_facts(const struct opt_row *row, char *buf, size_t size)
         def = "0";
     if (def != NULL && def[0] != '\0')
         n = (size_t)snprintf(buf, size, "default %s", def);
-    if (n < size && row->min != row->max &&
-        (row->type == OPT_INT || row->type == OPT_FLOAT)) {
+    if (n < size && row->min != row->max && (row->type == OPT_INT || row->type == OPT_FLOAT)) {
         n += (size_t)snprintf(buf + n, size - n, "%s", n > 0 ? "; " : "");
         if (row->max >= 1e9 && n < size)
             n += (size_t)snprintf(buf + n, size - n, "%.10g or more", row->min);
@@ -211,7 +210,8 @@ static void help_markdown(const struct opt_cmd *cmd, FILE *out)
         const struct opt_row *row = &cmd->rows[i];
         if (group == NULL || strcmp(group, row->group) != 0) {
             group = row->group;
-            fprintf(out, "\n### %s\n\n| option | meaning | default and range |\n| --- | --- | --- |\n",
+            fprintf(out,
+                    "\n### %s\n\n| option | meaning | default and range |\n| --- | --- | --- |\n",
                     group);
         }
         row_names(row, names, sizeof names);

@@ -1,0 +1,53 @@
+/* run.h: what the files of `sluice run` share. */
+#ifndef CLI_RUN_H
+#define CLI_RUN_H
+
+#include "cli/opts.h"
+#include "sluice.h"
+
+/* The command line, as the option table fills it (cli/opts.h gives the types). */
+struct run_args {
+    /* model and text */
+    const char *model, *prompt, *file, *token_ids, *logits_out, *experts_out, *ids_out;
+    int64_t n_predict, n_ctx, threads, ubatch, cpu, k_type, v_type, chatml, ignore_eos;
+    /* sampling */
+    double temp, top_p, min_p, repeat_penalty;
+    int64_t top_k, seed;
+    /* streaming */
+    int64_t stream, ram, cache_mb, cache_slots, cache_floor_mb, cache_ceil_mb;
+    int64_t io_threads, io_engine, io_split, odirect, overlap, dense;
+};
+
+/* Parse and validate. OPTS_GO, or the exit status when the command ends here (help, error). */
+int run_opts_parse(int argc, char **argv, struct run_args *a);
+/* The library's options for these arguments. */
+void run_opts_engine(const struct run_args *a, struct sl_engine_options *opt);
+void run_opts_sampling(const struct run_args *a, struct sl_sampling *s);
+
+/* What the user gave as prompt: text or ids, one of the two; freed by prompt_free. */
+struct prompt {
+    char *text;
+    size_t n_bytes;
+    int32_t *ids;
+    size_t n_ids;
+};
+/* Read the prompt's text, file, ids or standard input, before the model is loaded. */
+int prompt_read(const struct run_args *a, struct prompt *p, struct sl_err *err);
+/* Make ids of the text and check ids against the vocabulary. */
+int prompt_encode(struct prompt *p, const struct sl_engine *e, bool chatml, struct sl_err *err);
+void prompt_free(struct prompt *p);
+
+/* The files that a run writes beside the text; see cli/run_out.c for their formats. */
+struct run_out;
+/* Open what the arguments name (temporary files until run_out_commit). */
+int run_out_open(const struct run_args *a, struct run_out **out, struct sl_err *err);
+/* Watch the session as far as the files need it. */
+void run_out_observe(struct run_out *o, struct sl_session *s, int n_vocab);
+/* After each eval: write what it produced; reports what failed while it ran. */
+int run_out_step(struct run_out *o, struct sl_err *err);
+/* All ids of the run; then every file gets its name. */
+int run_out_commit(struct run_out *o, const int32_t *ids, size_t n, struct sl_err *err);
+/* Removes what was not committed. */
+void run_out_close(struct run_out **o);
+
+#endif

@@ -1,0 +1,220 @@
+/* run_opts.c: the options of `sluice run`, and which of them exclude each other. */
+#include "cli/run.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#define AT(field) offsetof(struct run_args, field)
+
+#define G_MODEL  "Model and text"
+#define G_SAMPLE "Sampling"
+#define G_STREAM "Streaming"
+#define G_DUMP   "For tests and scripts"
+
+static const struct opt_word CPU_WORDS[] = {
+    {"auto", SL_CPU_AUTO},     {"scalar", SL_CPU_SCALAR},
+    {"avx2", SL_CPU_AVX2},     {"avxvnni", SL_CPU_AVXVNNI},
+    {"avx512", SL_CPU_AVX512}, {"avx512vnni", SL_CPU_AVX512VNNI},
+    {"neon", SL_CPU_NEON},     {"dotprod", SL_CPU_DOTPROD},
+    {"i8mm", SL_CPU_I8MM},     {NULL, 0},
+};
+static const struct opt_word KV_WORDS[] = {{"f32", SL_KV_F32}, {"f16", SL_KV_F16}, {NULL, 0}};
+static const struct opt_word DENSE_WORDS[] = {
+    {"anon", SL_DENSE_ANON}, {"mmap", SL_DENSE_MMAP}, {"warm", SL_DENSE_WARM}, {NULL, 0}};
+static const struct opt_word IO_WORDS[] = {
+    {"auto", SL_IO_AUTO}, {"threads", SL_IO_THREADS}, {"plain", SL_IO_PLAIN}, {NULL, 0}};
+static const struct opt_word AUTO_MB[] = {{"auto", SL_CACHE_AUTO}, {NULL, 0}};
+static const struct opt_word UNSET_SLOTS[] = {{"unset", SL_CACHE_UNSET}, {NULL, 0}};
+
+/* Rows whose meaning needs no more than one line; see struct opt_row for the order of fields. */
+static const struct opt_row ROWS[] = {
+    {"-m --model", OPT_STR, AT(model), "FILE", 0, 0, NULL,
+     "$SLUICE_MODEL, else the storyteller that comes with sluice", NULL,
+     "GGUF file; of a split set, its first part", G_MODEL, NULL},
+    {"-p --prompt", OPT_STR, AT(prompt), "TEXT", 0, 0, NULL,
+     "standard input when it is no terminal", NULL, "The prompt", G_MODEL, NULL},
+    {"-f --file", OPT_STR, AT(file), "FILE", 0, 0, NULL, NULL, NULL,
+     "Read the prompt from a file, - for standard input", G_MODEL, NULL},
+    {"--chatml", OPT_FLAG, AT(chatml), NULL, 0, 0, NULL, NULL, NULL,
+     "Wrap the prompt as one user turn in the model's own chat template (ChatML templates only)",
+     G_MODEL, NULL},
+    {"-n --n-predict --tokens", OPT_INT, AT(n_predict), "N", 0, 1000000, "256", NULL, "tokens",
+     "How many tokens to generate at most; generation also ends at the model's end token", G_MODEL,
+     NULL},
+    {"--ignore-eos", OPT_FLAG, AT(ignore_eos), NULL, 0, 0, NULL, NULL, NULL,
+     "Go on after the model's end token", G_MODEL, NULL},
+    {"-c --ctx-size", OPT_INT, AT(n_ctx), "N", 0, 16777216, "0",
+     "0: the model's, at most 4096 and what the budget allows", "tokens",
+     "Size of the context: prompt and answer together", G_MODEL, NULL},
+    {"-t --threads", OPT_INT, AT(threads), "N", 0, 1024, "0", "0: the usable CPUs, at most 8",
+     "threads", "Compute threads", G_MODEL, NULL},
+    {"--ubatch", OPT_INT, AT(ubatch), "N", 0, 65536, "0",
+     "0: the widest whose buffers stay small beside the budget", "tokens",
+     "Width of a prompt chunk; each chunk reads the experts again, so few wide ones are better",
+     G_MODEL, NULL},
+    {"--cpu", OPT_ENUM, AT(cpu), NULL, 0, 0, "auto", NULL, NULL,
+     "Upper bound on the vector instructions used; the text does not depend on it", G_MODEL,
+     CPU_WORDS},
+    {"-ctk --cache-type-k", OPT_ENUM, AT(k_type), NULL, 0, 0, "f16", NULL, NULL,
+     "How keys are stored in the KV cache", G_MODEL, KV_WORDS},
+    {"-ctv --cache-type-v", OPT_ENUM, AT(v_type), NULL, 0, 0, "f16", NULL, NULL,
+     "How values are stored in the KV cache", G_MODEL, KV_WORDS},
+
+    {"--temp", OPT_FLOAT, AT(temp), "T", 0, 100, "0", "0: greedy", NULL,
+     "Temperature: divides the logits; 0 always takes the best token", G_SAMPLE, NULL},
+    {"--top-k", OPT_INT, AT(top_k), "K", 0, 1e8, "0", "0: all", "tokens",
+     "Draw only from the K best tokens", G_SAMPLE, NULL},
+    {"--top-p", OPT_FLOAT, AT(top_p), "P", 0, 1, "1", "1: all", NULL,
+     "Draw only from the best tokens that together reach probability P", G_SAMPLE, NULL},
+    {"--min-p", OPT_FLOAT, AT(min_p), "P", 0, 1, "0", "0: all", NULL,
+     "Draw only from tokens of at least P times the best one's probability", G_SAMPLE, NULL},
+    {"--repeat-penalty", OPT_FLOAT, AT(repeat_penalty), "R", 0.01, 100, "1", "1: none", NULL,
+     "Makes tokens of the last 64 positions less likely", G_SAMPLE, NULL},
+    {"--seed", OPT_INT, AT(seed), "N", 0, 9.2e18, "0", NULL, NULL,
+     "Start of the random generator; the same seed gives the same text", G_SAMPLE, NULL},
+
+    {"--moe-stream", OPT_SWITCH, AT(stream), NULL, 0, 0, "auto",
+     "on when the model does not fit into memory", NULL,
+     "Keep the experts on the drive and read those that the router asks for", G_STREAM, NULL},
+    {"--ram", OPT_SIZE, AT(ram), "SIZE", 1048576, 9.2e18, NULL, "no bound", NULL,
+     "Bound on all memory of the process; what does not fit is refused before loading", G_STREAM,
+     NULL},
+    {"--cache-mb", OPT_INT, AT(cache_mb), "N", 0, 1e9, "auto", NULL, "MiB",
+     "Memory for the expert cache; 0: none, every expert is read when it is used", G_STREAM,
+     AUTO_MB},
+    {"--cache-slots", OPT_INT, AT(cache_slots), "N", 0, 1e7, "unset", "--cache-mb decides",
+     "experts", "Cache size as a number of slots per size class (for tests)", G_STREAM,
+     UNSET_SLOTS},
+    {"--cache-floor-mb", OPT_INT, AT(cache_floor_mb), "N", 0, 1e9, "1536", NULL, "MiB",
+     "What --cache-mb auto leaves free of the machine's memory", G_STREAM, NULL},
+    {"--cache-ceil-mb", OPT_INT, AT(cache_ceil_mb), "N", 0, 1e9, "0", "0: no bound", "MiB",
+     "What --cache-mb auto takes at most", G_STREAM, NULL},
+    {"--io-threads", OPT_INT, AT(io_threads), "N", 1, 64, "4", NULL, "reads", "Reads in flight",
+     G_STREAM, NULL},
+    {"--io-engine", OPT_ENUM, AT(io_engine), NULL, 0, 0, "auto", NULL, NULL,
+     "How reads are made: by worker threads, or one by one (plain, for diagnosis)", G_STREAM,
+     IO_WORDS},
+    {"--cache-io-split", OPT_INT, AT(io_split), "N", 1, 64, "1", NULL, "pieces",
+     "Cut each expert's read into N page-aligned pieces", G_STREAM, NULL},
+    {"--odirect", OPT_SWITCH, AT(odirect), NULL, 0, 0, "on", NULL, NULL,
+     "Read experts past the page cache where the file system can", G_STREAM, NULL},
+    {"--overlap", OPT_SWITCH, AT(overlap), NULL, 0, 0, "on", NULL, NULL,
+     "Compute cached experts while missing ones are read", G_STREAM, NULL},
+    {"--dense-weights", OPT_ENUM, AT(dense), NULL, 0, 0, "anon", NULL, NULL,
+     "Weights that every token needs: read into own memory, mapped, or mapped and read once",
+     G_STREAM, DENSE_WORDS},
+
+    {"--token-ids", OPT_LIST, AT(token_ids), "LIST|@FILE", 0, 2147483647.0, NULL, NULL, NULL,
+     "Token ids instead of a prompt: 1,2,3 or a file of little-endian int32", G_DUMP, NULL},
+    {"--logits-out", OPT_STR, AT(logits_out), "FILE", 0, 0, NULL, NULL, NULL,
+     "Write float32 logits, one row per position of prompt and answer", G_DUMP, NULL},
+    {"--experts-out", OPT_STR, AT(experts_out), "FILE", 0, 0, NULL, NULL, NULL,
+     "Write int32 rows: position, block, the chosen expert ids ascending", G_DUMP, NULL},
+    {"--ids-out", OPT_STR, AT(ids_out), "FILE", 0, 0, NULL, NULL, NULL,
+     "Write the ids of prompt and answer as int32", G_DUMP, NULL},
+};
+
+static const struct opt_cmd RUN = {
+    .name = "run",
+    .summary = "one prompt, one answer",
+    .about =
+        "Continues a prompt with a model. The generated text alone goes to standard output; the "
+        "mode line, progress and the report go to standard error.\n\n"
+        "With --moe-stream the routed experts stay on the drive and are read into a bounded cache "
+        "when a token needs them, so that a model can be larger than memory. The text is the same "
+        "to the byte with any cache, thread count and CPU.\n\n"
+        "Ctrl-C ends the run after the current token and still prints the report; a second one "
+        "ends it at once.",
+    .rows = ROWS,
+    .n_rows = sizeof ROWS / sizeof ROWS[0],
+    .examples = "sluice run -p 'Once upon a time' -n 200\n"
+                "sluice run --moe-stream --ram 5G -m model.gguf -f prompt.txt\n"
+                "sluice run --chatml -p 'Tell me a tale.' --temp 0.8 --top-p 0.95 --seed 1\n",
+};
+
+static bool same_file_name(const char *a, const char *b)
+{
+    return a != NULL && b != NULL && strcmp(a, b) == 0 && strncmp(a, "/dev/", 5) != 0;
+}
+
+/* Every rule has a case in tests/cli/cases. */
+static int validate(const struct run_args *a, const struct opt_seen *seen, struct sl_err *err)
+{
+    static const char *const prompts[] = {"--prompt", "--file", "--token-ids"};
+    for (int i = 0; i < 3; i++) {
+        for (int j = i + 1; j < 3; j++) {
+            if (opts_given(&RUN, seen, prompts[i]) && opts_given(&RUN, seen, prompts[j]))
+                return err_set(err, SL_E_ARG, prompts[j], "%s and %s exclude each other",
+                               prompts[i], prompts[j]);
+        }
+    }
+    if (a->chatml && a->token_ids != NULL)
+        return err_set(err, SL_E_ARG, "--chatml",
+                       "--chatml wraps text; it cannot be used with --token-ids");
+    if (opts_given(&RUN, seen, "--cache-mb") && opts_given(&RUN, seen, "--cache-slots"))
+        return err_set(err, SL_E_ARG, "--cache-slots",
+                       "--cache-mb and --cache-slots exclude each other");
+    if (a->stream == 0 && opts_given(&RUN, seen, "--cache-slots"))
+        return err_set(err, SL_E_ARG, "--cache-slots",
+                       "--no-moe-stream has no expert cache; --cache-slots means nothing there");
+    if (a->stream == 0 && opts_given(&RUN, seen, "--cache-mb") && a->cache_mb > 0)
+        return err_set(err, SL_E_ARG, "--cache-mb",
+                       "--no-moe-stream has no expert cache; --cache-mb means nothing there");
+    if (a->cache_mb == 0 && opts_given(&RUN, seen, "--cache-ceil-mb"))
+        return err_set(err, SL_E_ARG, "--cache-ceil-mb",
+                       "--cache-mb 0 means no cache; --cache-ceil-mb cannot bound it");
+    if (same_file_name(a->logits_out, a->experts_out) ||
+        same_file_name(a->logits_out, a->ids_out) || same_file_name(a->experts_out, a->ids_out))
+        return err_set(err, SL_E_ARG, "--logits-out",
+                       "--logits-out, --experts-out and --ids-out want different files");
+    return SL_OK;
+}
+
+int run_opts_parse(int argc, char **argv, struct run_args *a)
+{
+    struct opt_seen seen;
+    struct sl_err err;
+    int rc = opts_begin(&RUN, argc, argv, a, &seen);
+    if (rc != OPTS_GO)
+        return rc;
+    if (validate(a, &seen, &err) < 0) {
+        opts_fail(&err);
+        return EXIT_USAGE;
+    }
+    return OPTS_GO;
+}
+
+void run_opts_engine(const struct run_args *a, struct sl_engine_options *opt)
+{
+    sl_engine_options_init(opt);
+    opt->threads = (int)a->threads;
+    opt->cpu = (enum sl_cpu_level)a->cpu;
+    opt->stream = a->stream < 0 ? SL_STREAM_AUTO : a->stream ? SL_STREAM_ON : SL_STREAM_OFF;
+    opt->dense_mode = (enum sl_dense_mode)a->dense;
+    opt->ram = (uint64_t)a->ram;
+    opt->cache_mb = a->cache_mb;
+    opt->cache_slots = a->cache_slots;
+    opt->cache_floor_mb = (uint64_t)a->cache_floor_mb;
+    opt->cache_ceil_mb = (uint64_t)a->cache_ceil_mb;
+    opt->io_engine = (enum sl_io_engine)a->io_engine;
+    opt->io_threads = (int)a->io_threads;
+    opt->io_split = (int)a->io_split;
+    opt->direct = a->odirect != 0;
+    opt->overlap = a->overlap != 0;
+    opt->n_ctx = (int)a->n_ctx;
+    opt->ubatch = (int)a->ubatch;
+    opt->k_type = (enum sl_kv_type)a->k_type;
+    opt->v_type = (enum sl_kv_type)a->v_type;
+}
+
+void run_opts_sampling(const struct run_args *a, struct sl_sampling *s)
+{
+    sl_sampling_init(s);
+    s->temp = (float)a->temp;
+    s->top_k = (int)a->top_k;
+    s->top_p = (float)a->top_p;
+    s->min_p = (float)a->min_p;
+    s->repeat_penalty = (float)a->repeat_penalty;
+    s->seed = (uint64_t)a->seed;
+}

@@ -1,0 +1,21 @@
+/* stop.h: Ctrl-C and SIGTERM. The first one asks the run to end in good order, the second ends it
+ * at once; in both cases no temporary file stays behind. */
+#ifndef CLI_STOP_H
+#define CLI_STOP_H
+
+#include "sluice.h"
+
+enum stop_phase {
+    STOP_QUIT,   /* loading: nothing to report yet, the first signal ends the program */
+    STOP_CANCEL, /* prompt: the first signal cancels the session's eval */
+    STOP_FINISH, /* decoding: the current token is finished */
+};
+
+/* Take over SIGINT, SIGTERM and SIGHUP; ignore SIGPIPE, so that a closed pipe is a write error. */
+void stop_install(void);
+/* s: the session to cancel; it must outlive the phase. NULL for STOP_QUIT. */
+void stop_set_phase(enum stop_phase phase, struct sl_session *s);
+/* The signal that asked to stop; 0: none. */
+int stop_signal(void);
+
+#endif
