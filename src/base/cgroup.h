@@ -1,0 +1,14 @@
+/* cgroup.h: the limits of the control groups that this process lives in, v1 and v2. Paths are taken
+ * under root, as in sys.h. */
+#ifndef BASE_CGROUP_H
+#define BASE_CGROUP_H
+
+#include <stdint.h>
+
+/* Minimum over all levels of the limit and of limit - (usage - reclaimable); UINT64_MAX: none. */
+void cgroup_memory(const char *root, uint64_t *limit, uint64_t *available);
+
+/* CPUs of quota, minimum over all levels; infinity: none. */
+double cgroup_cpus(const char *root);
+
+#endif

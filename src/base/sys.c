@@ -1,0 +1,109 @@
+/* sys.c: /proc of this process, and the machine's CPUs. The cgroup part is in cgroup.c. */
+#include "base/sys.h"
+
+#include "base/cgroup.h"
+#include "base/mem.h"
+#include "base/text_file.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* "Key:   1234 kB" on a line of its own -> bytes; 0 when there is no such line. */
+static uint64_t kib_field(const char *text, const char *key)
+{
+    size_t n = strlen(key);
+    for (const char *p = text; p; p = strchr(p, '\n')) {
+        p += *p == '\n';
+        if (strncmp(p, key, n) == 0 && p[n] == ':') {
+            uint64_t kib = strtoull(p + n + 1, NULL, 10);
+            return kib > UINT64_MAX / 1024 ? UINT64_MAX : kib * 1024;
+        }
+    }
+    return 0;
+}
+
+void sys_memory(const char *root, struct sys_memory *out)
+{
+    *out = (struct sys_memory){.cgroup_limit = UINT64_MAX, .cgroup_available = UINT64_MAX};
+    char *text = text_file_read(root, "/proc/meminfo");
+    if (text) {
+        out->total = kib_field(text, "MemTotal");
+        out->available = kib_field(text, "MemAvailable");
+        if (!out->available) /* kernels before 3.14 */
+            out->available = kib_field(text, "MemFree") + kib_field(text, "Cached");
+        mem_free(text);
+    }
+    cgroup_memory(root, &out->cgroup_limit, &out->cgroup_available);
+}
+
+/* CPUs in a list such as "0-3,8,10-11"; 0 when it is none. */
+static int count_cpu_list(const char *s)
+{
+    long count = 0;
+    for (;;) {
+        char *end;
+        long first = strtol(s, &end, 10), last = first;
+        if (end == s || first < 0)
+            return 0;
+        if (*end == '-') {
+            s = end + 1;
+            last = strtol(s, &end, 10);
+            if (end == s || last < first)
+                return 0;
+        }
+        if (last - first > 1 << 20 || count > 1 << 20)
+            return 0;
+        count += last - first + 1;
+        if (*end != ',')
+            return (int)count;
+        s = end + 1;
+    }
+}
+
+static int affinity_cpus(const char *root)
+{
+    static const char key[] = "Cpus_allowed_list:";
+    int n = 0;
+    char *text = text_file_read(root, "/proc/self/status");
+    char *line = text ? strstr(text, key) : NULL;
+    if (line)
+        n = count_cpu_list(line + sizeof key - 1);
+    mem_free(text);
+    if (n > 0)
+        return n;
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
+        return CPU_COUNT(&set);
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (int)online : 1;
+}
+
+int sys_usable_cpus(const char *root)
+{
+    int n = affinity_cpus(root);
+    double quota = cgroup_cpus(root);
+    if (quota < n)
+        n = (int)quota;
+    return n < 1 ? 1 : n;
+}
+
+void sys_rss(struct sys_rss *out)
+{
+    *out = (struct sys_rss){0};
+    char *text = text_file_read("", "/proc/self/status");
+    if (!text)
+        return;
+    out->anon = kib_field(text, "RssAnon");
+    out->file = kib_field(text, "RssFile");
+    out->shmem = kib_field(text, "RssShmem");
+    mem_free(text);
+}
+
+uint64_t sys_majflt(void)
+{
+    struct rusage u;
+    return getrusage(RUSAGE_SELF, &u) == 0 ? (uint64_t)u.ru_majflt : 0;
+}

@@ -1,0 +1,281 @@
+/* pool.c: how a parallel call travels.
+ *
+ * The caller writes the job, then raises `generation`; each worker waits for the next generation,
+ * runs the job once and lowers `remaining`; the caller does its own part and waits for 0. Both
+ * sides spin first, since in decode the next call comes within microseconds, and sleep on a
+ * condition variable when it doesn't. "About to sleep" is announced in an atomic before the last
+ * look at the awaited value, and the other side changes the value before it looks whether anybody
+ * sleeps, all sequentially consistent: so no wake-up is lost, and none is paid for when nobody
+ * sleeps. */
+#include "thread/pool.h"
+
+#include "base/clock.h"
+#include "base/fpenv.h"
+#include "base/mem.h"
+#include "base/sys.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#define THREADS_MAX    1024
+#define SPIN_S         50e-6 /* longer than the serial parts between two calls of one token */
+#define PAUSES         32    /* between two looks at the clock */
+#define YIELDS         4     /* looks before sleeping when threads outnumber the CPUs */
+#define PIECES_PER_CPU 16    /* pool_for: a slow core delays the end by one piece at most */
+
+struct worker {
+    struct pool *pool;
+    pthread_t thread;
+    int tid;
+};
+
+struct pool {
+    int n_threads;
+    bool spin; /* false: threads outnumber the CPUs, and spinning would keep others from working */
+    pool_fn *fn;
+    void *arg;
+    bool quit;              /* written before a generation is raised */
+    struct worker *workers; /* n_threads - 1 of them, tid = index + 1 */
+    pthread_mutex_t lock;
+    pthread_cond_t work, done;
+
+    alignas(MEM_ALIGN) atomic_uint generation;
+    atomic_int sleepers;                     /* workers that sleep or are about to */
+    alignas(MEM_ALIGN) atomic_int remaining; /* workers that have not finished this generation */
+    atomic_bool caller_sleeps;
+};
+
+static inline void cpu_pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("isb" ::: "memory"); /* yield does nothing on most cores */
+#else
+    atomic_signal_fence(memory_order_seq_cst);
+#endif
+}
+
+static bool has_work(const struct pool *p, unsigned seen)
+{
+    return atomic_load_explicit(&p->generation, memory_order_acquire) != seen;
+}
+
+static bool all_done(const struct pool *p, unsigned unused)
+{
+    (void)unused;
+    return atomic_load_explicit(&p->remaining, memory_order_acquire) == 0;
+}
+
+/* True as soon as ready says so; false when it is time to sleep. */
+static bool spin_for(const struct pool *p, bool (*ready)(const struct pool *, unsigned),
+                     unsigned seen)
+{
+    if (!p->spin) {
+        for (int i = 0; i < YIELDS; i++) {
+            if (ready(p, seen))
+                return true;
+            sched_yield();
+        }
+        return ready(p, seen);
+    }
+    double end = 0;
+    for (;;) {
+        for (int i = 0; i < PAUSES; i++) {
+            if (ready(p, seen))
+                return true;
+            cpu_pause();
+        }
+        double now = clock_now();
+        if (end == 0)
+            end = now + SPIN_S;
+        else if (now > end)
+            return false;
+    }
+}
+
+static void wait_for_work(struct pool *p, unsigned seen)
+{
+    if (spin_for(p, has_work, seen))
+        return;
+    pthread_mutex_lock(&p->lock);
+    atomic_fetch_add(&p->sleepers, 1);
+    while (atomic_load(&p->generation) == seen)
+        pthread_cond_wait(&p->work, &p->lock);
+    atomic_fetch_sub(&p->sleepers, 1);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void wait_for_workers(struct pool *p)
+{
+    if (spin_for(p, all_done, 0))
+        return;
+    pthread_mutex_lock(&p->lock);
+    atomic_store(&p->caller_sleeps, true);
+    while (atomic_load(&p->remaining) != 0)
+        pthread_cond_wait(&p->done, &p->lock);
+    atomic_store(&p->caller_sleeps, false);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void raise_generation(struct pool *p)
+{
+    atomic_store(&p->remaining, p->n_threads - 1);
+    atomic_fetch_add(&p->generation, 1);
+    if (atomic_load(&p->sleepers) > 0) {
+        pthread_mutex_lock(&p->lock);
+        pthread_cond_broadcast(&p->work);
+        pthread_mutex_unlock(&p->lock);
+    }
+}
+
+static void *work(void *arg)
+{
+    struct worker *w = arg;
+    struct pool *p = w->pool;
+    fpenv_enter();
+    for (unsigned seen = 0;; seen++) { /* the generation wraps as this does */
+        wait_for_work(p, seen);
+        if (p->quit)
+            return NULL;
+        p->fn(p->arg, w->tid);
+        if (atomic_fetch_sub(&p->remaining, 1) == 1 && atomic_load(&p->caller_sleeps)) {
+            pthread_mutex_lock(&p->lock);
+            pthread_cond_signal(&p->done);
+            pthread_mutex_unlock(&p->lock);
+        }
+    }
+}
+
+/* Signals go to the threads of the program, never to ours: their handlers may use what only those
+ * may use. Returns how many threads were started. */
+static int start_workers(struct pool *p, int *errnum)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int n = 0;
+    *errnum = 0;
+    for (; n < p->n_threads - 1; n++) {
+        struct worker *w = &p->workers[n];
+        *w = (struct worker){.pool = p, .tid = n + 1};
+        *errnum = pthread_create(&w->thread, NULL, work, w);
+        if (*errnum)
+            break;
+        char name[16];
+        snprintf(name, sizeof name, "sluice-%d", w->tid);
+        pthread_setname_np(w->thread, name);
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return n;
+}
+
+int pool_create(int n_threads, struct pool **out, struct sl_err *err)
+{
+    *out = NULL;
+    if (n_threads < 1 || n_threads > THREADS_MAX)
+        return err_set(err, SL_E_ARG, "threads", "must be between 1 and %d, not %d", THREADS_MAX,
+                       n_threads);
+    struct pool *p = mem_calloc(1, sizeof *p);
+    struct worker *workers = mem_calloc((size_t)n_threads, sizeof *workers);
+    if (!p || !workers) {
+        mem_free(p);
+        mem_free(workers);
+        return err_set(err, SL_E_MEM, "threads", "no memory for %d threads", n_threads);
+    }
+    p->workers = workers;
+    p->n_threads = n_threads;
+    p->spin = n_threads <= sys_usable_cpus("");
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->work, NULL);
+    pthread_cond_init(&p->done, NULL);
+    int errnum, started = start_workers(p, &errnum);
+    if (errnum) {
+        p->n_threads = started + 1;
+        pool_destroy(&p);
+        return err_sys(err, SL_E_SYSTEM, "threads", errnum, "cannot start thread %d of %d",
+                       started + 2, n_threads);
+    }
+    *out = p;
+    return 0;
+}
+
+void pool_destroy(struct pool **pp)
+{
+    if (!pp || !*pp)
+        return;
+    struct pool *p = *pp;
+    *pp = NULL;
+    p->quit = true;
+    raise_generation(p);
+    for (int i = 0; i < p->n_threads - 1; i++)
+        pthread_join(p->workers[i].thread, NULL);
+    pthread_cond_destroy(&p->done);
+    pthread_cond_destroy(&p->work);
+    pthread_mutex_destroy(&p->lock);
+    mem_free(p->workers);
+    mem_free(p);
+}
+
+int pool_threads(const struct pool *p)
+{
+    return p->n_threads;
+}
+
+void pool_run(struct pool *p, pool_fn *fn, void *arg)
+{
+    uint64_t old = fpenv_enter();
+    if (p->n_threads > 1) {
+        p->fn = fn;
+        p->arg = arg;
+        raise_generation(p);
+    }
+    fn(arg, 0);
+    if (p->n_threads > 1)
+        wait_for_workers(p);
+    fpenv_restore(old);
+}
+
+struct range {
+    pool_range_fn *fn;
+    void *arg;
+    int64_t n, piece, n_pieces;
+    alignas(MEM_ALIGN) _Atomic int64_t next; /* piece to hand out */
+};
+
+static void run_pieces(void *arg, int tid)
+{
+    struct range *r = arg;
+    for (;;) {
+        int64_t i = atomic_fetch_add_explicit(&r->next, 1, memory_order_relaxed);
+        if (i >= r->n_pieces)
+            return;
+        int64_t begin = i * r->piece;
+        r->fn(r->arg, begin, i == r->n_pieces - 1 ? r->n : begin + r->piece, tid);
+    }
+}
+
+void pool_for(struct pool *p, int64_t n, int64_t grain, pool_range_fn *fn, void *arg)
+{
+    if (n <= 0)
+        return;
+    if (grain < 1)
+        grain = 1;
+    if (p->n_threads == 1 || n <= grain) { /* not worth waking anybody */
+        uint64_t old = fpenv_enter();
+        fn(arg, 0, n, 0);
+        fpenv_restore(old);
+        return;
+    }
+    int64_t grains = n / grain + (n % grain != 0);
+    int64_t per_piece = grains / ((int64_t)p->n_threads * PIECES_PER_CPU);
+    if (per_piece < 1)
+        per_piece = 1;
+    struct range r = {.fn = fn, .arg = arg, .n = n, .piece = grain * per_piece};
+    r.n_pieces = grains / per_piece + (grains % per_piece != 0);
+    pool_run(p, run_pieces, &r);
+}
