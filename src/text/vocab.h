@@ -17,7 +17,11 @@ int vocab_encode(const struct vocab *v, const char *text, size_t n, unsigned fla
                  size_t *n_ids, struct sl_err *err);
 /* The bytes of one token; control tokens give none. */
 struct gguf_str vocab_piece(const struct vocab *v, int32_t id);
-/* The token whose text is exactly s, or -1. */
+/* The bytes of any token, control tokens as they are written; for showing, not for output. */
+struct gguf_str vocab_text(const struct vocab *v, int32_t id);
+bool vocab_is_control(const struct vocab *v, int32_t id);
+bool vocab_adds_bos(const struct vocab *v); /* SL_TOK_ADD_SPECIAL puts the BOS first */
+/* The token whose bytes are exactly s, or -1. */
 int32_t vocab_find(const struct vocab *v, const char *s);
 bool vocab_is_eog(const struct vocab *v, int32_t id);
 int32_t vocab_bos(const struct vocab *v); /* -1: none */
