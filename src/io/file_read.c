@@ -9,10 +9,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define PIECE_MAX  ((size_t)1 << 30) /* one call: Linux stops at 2 GiB - 4 KiB */
-#define WINDOW_MAX ((size_t)8 << 20) /* bounce buffer of io_file_read_any; multiple of any align   \
-                                      */
-#define AGAIN_MAX    5000            /* times 1 ms without any progress before EAGAIN is an error */
+#define PIECE_MAX ((size_t)1 << 30) /* one call: Linux stops at 2 GiB - 4 KiB */
+#define WINDOW_MAX                                                                                 \
+    ((size_t)8 << 20)     /* bounce buffer of io_file_read_any; multiple of any align              \
+                           */
+#define AGAIN_MAX    5000 /* times 1 ms without any progress before EAGAIN is an error */
 #define AGAIN_WAIT_S 1e-3
 
 _Static_assert(WINDOW_MAX % FILE_ALIGN_MAX == 0, "windows stay aligned");

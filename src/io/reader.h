@@ -24,13 +24,17 @@ struct io_reader_ops {
     const char *name;
     /* in_flight: reads that may be open at once, >= 1. */
     int (*create)(int in_flight, struct io_reader **out, struct sl_err *err);
-    void (*destroy)(struct io_reader *r); /* waits for open reads */
+    /* Waits for reads that are under way; those not yet begun end with SL_E_CANCELLED. No buffer or
+     * request is touched afterwards. */
+    void (*destroy)(struct io_reader *r);
     /* Hand over a list of n requests (chained by next); never fails: trouble comes back in
      * req->err. */
     void (*submit)(struct io_reader *r, struct io_req *list, int n);
     /* Take finished requests, chained by next. wait: block until there is at least one (when any is
      * open). */
     struct io_req *(*reap)(struct io_reader *r, bool wait);
+    /* Time with at least one read open, up to now; NULL: busy_s is always current. */
+    double (*busy)(const struct io_reader *r);
 };
 
 /* Every engine's struct starts with this. */
