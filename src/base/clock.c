@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <time.h>
 
+#define SLEEP_MAX 1e9 /* seconds; fits into a 32-bit time_t */
+
 static double read_clock(clockid_t id)
 {
     struct timespec t;
@@ -22,8 +24,10 @@ double clock_cpu(void)
 
 void clock_sleep(double s)
 {
-    if (s <= 0)
+    if (!(s > 0)) /* NaN too */
         return;
+    if (s > SLEEP_MAX)
+        s = SLEEP_MAX;
     struct timespec t = {.tv_sec = (time_t)s, .tv_nsec = (long)((s - (double)(time_t)s) * 1e9)};
     while (nanosleep(&t, &t) != 0 && errno == EINTR)
         ;

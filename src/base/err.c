@@ -4,22 +4,68 @@
 #include <stdio.h>
 #include <string.h>
 
-static void clean(char *s)
+/* Bytes of the UTF-8 sequence at s that may go to a terminal; 0: not well-formed, or a control
+ * character (C0, DEL, C1). */
+static size_t printable(const unsigned char *s)
 {
-    for (; *s; s++)
-        if ((unsigned char)*s < 0x20 || *s == 0x7f)
-            *s = '?';
+    if (s[0] < 0x80)
+        return s[0] >= 0x20 && s[0] != 0x7f;
+    size_t n = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
+    if (s[0] < 0xc2 || s[0] > 0xf4)
+        return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    if ((s[0] == 0xc2 && s[1] < 0xa0) || (s[0] == 0xe0 && s[1] < 0xa0) ||
+        (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
+        (s[0] == 0xf4 && s[1] > 0x8f))
+        return 0;
+    return n;
 }
 
-/* Returns the length written to err->msg. */
-static size_t fill(struct sl_err *err, int code, const char *where, const char *fmt, va_list ap)
+static void clean(char *s)
 {
-    err->code = code;
-    snprintf(err->where, sizeof err->where, "%s", where ? where : "");
-    vsnprintf(err->msg, sizeof err->msg, fmt, ap);
-    clean(err->where);
-    clean(err->msg);
-    return strlen(err->msg);
+    while (*s) {
+        size_t n = printable((const unsigned char *)s);
+        if (n == 0)
+            *s = '?';
+        s += n ? n : 1;
+    }
+}
+
+/* Of a path that is too long the end is kept: that is where the file's name is. */
+static void copy_where(char *out, size_t size, const char *where)
+{
+    size_t n = strlen(where);
+    if (n < size)
+        memcpy(out, where, n + 1);
+    else
+        snprintf(out, size, "...%s", where + n - (size - 4));
+}
+
+/* Through copies, since the arguments may be fields of *err: errors get wrapped in place. errnum 0:
+ * no system error to append. */
+static void fill(struct sl_err *err, int code, const char *where, int errnum, const char *fmt,
+                 va_list ap) __attribute__((format(printf, 5, 0)));
+
+static void fill(struct sl_err *err, int code, const char *where, int errnum, const char *fmt,
+                 va_list ap)
+{
+    struct sl_err e = {.code = code};
+    copy_where(e.where, sizeof e.where, where ? where : "");
+    int n = vsnprintf(e.msg, sizeof e.msg, fmt, ap);
+    if (errnum && n >= 0 && n < (int)sizeof e.msg) {
+        char buf[128];
+#if defined(__GLIBC__)
+        const char *text = strerror_r(errnum, buf, sizeof buf); /* GNU: returns the text */
+#else
+        const char *text = strerror_r(errnum, buf, sizeof buf) == 0 ? buf : "unknown error";
+#endif
+        snprintf(e.msg + n, sizeof e.msg - (size_t)n, ": %s", text);
+    }
+    clean(e.where);
+    clean(e.msg);
+    *err = e;
 }
 
 int err_set(struct sl_err *err, int code, const char *where, const char *fmt, ...)
@@ -27,7 +73,7 @@ int err_set(struct sl_err *err, int code, const char *where, const char *fmt, ..
     if (err) {
         va_list ap;
         va_start(ap, fmt);
-        fill(err, code, where, fmt, ap);
+        fill(err, code, where, 0, fmt, ap);
         va_end(ap);
     }
     return code;
@@ -38,12 +84,8 @@ int err_sys(struct sl_err *err, int code, const char *where, int errnum, const c
     if (err) {
         va_list ap;
         va_start(ap, fmt);
-        size_t n = fill(err, code, where, fmt, ap);
+        fill(err, code, where, errnum, fmt, ap);
         va_end(ap);
-        char text[128];
-        if (strerror_r(errnum, text, sizeof text) != 0)
-            snprintf(text, sizeof text, "error %d", errnum);
-        snprintf(err->msg + n, sizeof err->msg - n, ": %s", text);
     }
     return code;
 }

@@ -27,12 +27,10 @@ static _Atomic int64_t fail_left = -1;
 static bool must_fail(void)
 {
     int64_t left = atomic_load_explicit(&fail_left, memory_order_relaxed);
-    if (left < 0)
-        return false;
-    if (left == 0)
-        return true;
-    atomic_fetch_sub_explicit(&fail_left, 1, memory_order_relaxed);
-    return false;
+    while (left > 0) /* never below 0, however many threads allocate at once */
+        if (atomic_compare_exchange_weak(&fail_left, &left, left - 1))
+            return false;
+    return left == 0;
 }
 
 static void count(size_t n)
@@ -94,6 +92,24 @@ void *mem_calloc(size_t n, size_t size)
     return p;
 }
 
+/* A mapping is resized in place or moves its pages: a copy would hold both for a moment. */
+static void *resize_mapping(struct header *h, size_t n)
+{
+    size_t old = h->taken, want = n > SIZE_MAX / 2 ? 0 : page_round(n + MEM_ALIGN);
+    if (must_fail() || want == 0)
+        return NULL;
+    struct header *q = mremap(h, old, want, MREMAP_MAYMOVE);
+    if (q == MAP_FAILED)
+        return NULL;
+    q->size = n;
+    q->taken = want;
+    if (want > old)
+        count(want - old);
+    else
+        atomic_fetch_sub(&now_bytes, old - want);
+    return (char *)q + MEM_ALIGN;
+}
+
 void *mem_realloc(void *p, size_t n)
 {
     if (!p)
@@ -101,6 +117,8 @@ void *mem_realloc(void *p, size_t n)
     struct header *h = (struct header *)((char *)p - MEM_ALIGN);
     if (n <= h->size && n >= h->size / 2)
         return p;
+    if (h->mapped && n >= MEM_MAP_MIN)
+        return resize_mapping(h, n);
     void *q = mem_alloc(n);
     if (q) {
         memcpy(q, p, h->size < n ? h->size : n);
@@ -124,6 +142,7 @@ void mem_free(void *p)
 
 char *mem_strndup(const char *s, size_t n)
 {
+    n = strnlen(s, n);
     char *p = mem_alloc(n + 1);
     if (p) {
         memcpy(p, s, n);
@@ -173,8 +192,9 @@ void mem_unmap(void *p, size_t n)
 
 void mem_populate(void *p, size_t n)
 {
-    if (n)
-        madvise(p, n, MADV_POPULATE_WRITE); /* older kernels refuse: pages then come when touched */
+    size_t skew = (uintptr_t)p % mem_page_size();
+    if (n) /* kernels before 5.14 refuse: pages then come when touched */
+        madvise((char *)p - skew, n + skew, MADV_POPULATE_WRITE);
 }
 
 uint64_t mem_now(void)
