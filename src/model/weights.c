@@ -1,0 +1,476 @@
+#include "model/weights.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/size.h"
+#include "model/arch/arch.h"
+
+/* State of binding. Vectors are counted first and placed when loaded: until then a `const float *`
+ * field holds NULL and its address waits in `wait`. */
+struct binder {
+    struct model *m;
+    struct sl_err *err;
+};
+
+static const struct gguf_tensor *find(struct binder *b, int il, const char *name, char *full,
+                                      size_t n)
+{
+    if (il >= 0)
+        snprintf(full, n, "blk.%d.%s", il, name);
+    else
+        snprintf(full, n, "%s", name);
+    return gguf_find_tensor(b->m->gguf, full);
+}
+
+static int bad_shape(struct binder *b, const struct gguf_tensor *t, uint64_t d0, uint64_t d1,
+                     uint64_t d2)
+{
+    return err_set(b->err, SL_E_FORMAT, t->name,
+                   "tensor %s is %llu x %llu x %llu, the metadata says %llu x %llu x %llu", t->name,
+                   (unsigned long long)t->dims[0], (unsigned long long)t->dims[1],
+                   (unsigned long long)t->dims[2], (unsigned long long)d0, (unsigned long long)d1,
+                   (unsigned long long)d2);
+}
+
+static int missing(struct binder *b, const char *full)
+{
+    return err_set(b->err, SL_E_FORMAT, full, "tensor %s is missing", full);
+}
+
+/* A matrix of n_expert x n_out rows of n_in values (n_expert 1: an ordinary one). */
+static int bind_matrix(struct binder *b, int il, const char *name, int n_in, int n_out,
+                       int n_expert, bool optional, struct weight *w)
+{
+    char full[64];
+    const struct gguf_tensor *t = find(b, il, name, full, sizeof full);
+    if (!t)
+        return optional ? 0 : missing(b, full);
+    if (t->dims[0] != (uint64_t)n_in || t->dims[1] != (uint64_t)n_out ||
+        t->dims[2] != (uint64_t)n_expert || t->dims[3] != 1)
+        return bad_shape(b, t, (uint64_t)n_in, (uint64_t)n_out, (uint64_t)n_expert);
+    const struct mat_kernel *k = &b->m->kernels.mat[t->type];
+    if (k->act == ACT_NONE)
+        return err_set(b->err, SL_E_UNSUPPORTED, t->name,
+                       "tensor %s has type %s, which cannot be computed with yet", t->name,
+                       quant_type_info(t->type)->name);
+    *w = (struct weight){.tensor = t,
+                         .kernel = k,
+                         .n_in = n_in,
+                         .n_out = n_out,
+                         .row_bytes = quant_row_bytes(t->type, t->dims[0])};
+    return 0;
+}
+
+/* Is there a vector of n values? Types other than floats are refused: nobody quantises norms. */
+static int check_vector(struct binder *b, int il, const char *name, int n, bool optional,
+                        const struct gguf_tensor **out)
+{
+    char full[64];
+    const struct gguf_tensor *t = find(b, il, name, full, sizeof full);
+    *out = t;
+    if (!t)
+        return optional ? 0 : missing(b, full);
+    if (t->dims[0] != (uint64_t)n || t->dims[1] != 1 || t->dims[2] != 1 || t->dims[3] != 1)
+        return bad_shape(b, t, (uint64_t)n, 1, 1);
+    if (t->type != QT_F32 && t->type != QT_F16 && t->type != QT_BF16)
+        return err_set(b->err, SL_E_UNSUPPORTED, t->name,
+                       "tensor %s has type %s, expected F32, F16 or BF16", t->name,
+                       quant_type_info(t->type)->name);
+    return 0;
+}
+
+/* The vectors of a model are visited twice with the same calls: to count and check, and to fill. */
+struct vector_walk {
+    struct binder b;
+    bool fill;
+    size_t used; /* floats, each vector padded to 16 */
+    uint8_t *raw;
+};
+
+static int read_vector(struct vector_walk *w, const struct gguf_tensor *t, float *dst)
+{
+    struct model *m = w->b.m;
+    if (!m->files)
+        return err_set(w->b.err, SL_E_INTERNAL, t->name, "vectors are read before files are open");
+    int rc = io_file_read_any(m->files[t->shard], w->raw, t->offset, (size_t)t->bytes, w->b.err);
+    if (rc == 0)
+        quant_dequant(t->type, w->raw, dst, (size_t)t->dims[0]);
+    return rc;
+}
+
+static int vector(struct vector_walk *w, int il, const char *name, int n, bool optional,
+                  const float **slot)
+{
+    const struct gguf_tensor *t;
+    int rc = check_vector(&w->b, il, name, n, optional, &t);
+    if (rc < 0 || !t)
+        return rc;
+    if (w->fill) {
+        float *dst = w->b.m->vectors + w->used;
+        if ((rc = read_vector(w, t, dst)) < 0)
+            return rc;
+        *slot = dst;
+    }
+    w->used += (size_t)size_up((uint64_t)n, 16);
+    return 0;
+}
+
+static int bias(struct vector_walk *w, int il, const char *name, struct weight *of)
+{
+    return of->tensor ? vector(w, il, name, of->n_out, true, &of->bias) : 0;
+}
+
+static int layer_vectors(struct vector_walk *w, int il)
+{
+    struct layer *l = &w->b.m->layers[il];
+    const struct model_config *c = &w->b.m->cfg;
+    bool qk = c->arch->qk_norm;
+    int rc;
+    if ((rc = vector(w, il, "attn_norm.weight", c->n_embd, false, &l->attn_norm)) < 0 ||
+        (rc = vector(w, il, "ffn_norm.weight", c->n_embd, false, &l->ffn_norm)) < 0 ||
+        (qk && (rc = vector(w, il, "attn_q_norm.weight", c->dim_k, false, &l->q_norm)) < 0) ||
+        (qk && (rc = vector(w, il, "attn_k_norm.weight", c->dim_k, false, &l->k_norm)) < 0) ||
+        (rc = bias(w, il, "attn_q.bias", &l->q)) < 0 ||
+        (rc = bias(w, il, "attn_k.bias", &l->k)) < 0 ||
+        (rc = bias(w, il, "attn_v.bias", &l->v)) < 0 ||
+        (rc = bias(w, il, "attn_output.bias", &l->o)) < 0 ||
+        (rc = bias(w, il, "ffn_gate.bias", &l->gate)) < 0 ||
+        (rc = bias(w, il, "ffn_up.bias", &l->up)) < 0 ||
+        (rc = bias(w, il, "ffn_down.bias", &l->down)) < 0)
+        return rc;
+    return 0;
+}
+
+static int all_vectors(struct vector_walk *w)
+{
+    struct model *m = w->b.m;
+    const struct model_config *c = &m->cfg;
+    int rc = vector(w, -1, "output_norm.weight", c->n_embd, false, &m->output_norm);
+    for (int il = 0; rc == 0 && il < c->n_layer; il++)
+        rc = layer_vectors(w, il);
+    return rc;
+}
+
+static int bind_ffn(struct binder *b, int il)
+{
+    const struct model_config *c = &b->m->cfg;
+    struct layer *l = &b->m->layers[il];
+    char full[64];
+    int rc;
+    if (c->n_expert == 0 ||
+        (!c->arch->must_route && !find(b, il, "ffn_gate_inp.weight", full, sizeof full))) {
+        if (c->n_ff == 0)
+            return err_set(b->err, SL_E_FORMAT, c->arch->name,
+                           "metadata key %s.feed_forward_length is missing", c->arch->name);
+        if ((rc = bind_matrix(b, il, "ffn_gate.weight", c->n_embd, c->n_ff, 1, false, &l->gate)) <
+                0 ||
+            (rc = bind_matrix(b, il, "ffn_up.weight", c->n_embd, c->n_ff, 1, false, &l->up)) < 0 ||
+            (rc = bind_matrix(b, il, "ffn_down.weight", c->n_ff, c->n_embd, 1, false, &l->down)) <
+                0)
+            return rc;
+        return 0;
+    }
+    if (find(b, il, "ffn_gate.0.weight", full, sizeof full))
+        return err_set(
+            b->err, SL_E_UNSUPPORTED, full,
+            "%s: one tensor per expert is a layout of early files; convert the model again to "
+            "get merged ffn_*_exps tensors",
+            full);
+    int ff = c->n_ff_expert, n = c->n_expert;
+    if ((rc = bind_matrix(b, il, "ffn_gate_inp.weight", c->n_embd, n, 1, false, &l->router)) < 0 ||
+        (rc = bind_matrix(b, il, "ffn_gate_exps.weight", c->n_embd, ff, n, false, &l->gate_exps)) <
+            0 ||
+        (rc = bind_matrix(b, il, "ffn_up_exps.weight", c->n_embd, ff, n, false, &l->up_exps)) < 0 ||
+        (rc = bind_matrix(b, il, "ffn_down_exps.weight", ff, c->n_embd, n, false, &l->down_exps)) <
+            0)
+        return rc;
+    if (l->gate_exps.kernel->act != l->up_exps.kernel->act)
+        return err_set(b->err, SL_E_UNSUPPORTED, l->gate_exps.tensor->name,
+                       "block %d: gate and up experts have types (%s, %s) whose activations differ",
+                       il, quant_type_info(l->gate_exps.tensor->type)->name,
+                       quant_type_info(l->up_exps.tensor->type)->name);
+    l->gate_stride = l->gate_exps.row_bytes * (size_t)ff;
+    l->up_stride = l->up_exps.row_bytes * (size_t)ff;
+    l->down_stride = l->down_exps.row_bytes * (size_t)c->n_embd;
+    return 0;
+}
+
+static int bind_layer(struct binder *b, int il)
+{
+    const struct model_config *c = &b->m->cfg;
+    struct layer *l = &b->m->layers[il];
+    int q = c->n_head * c->dim_k, k = c->n_head_kv * c->dim_k, v = c->n_head_kv * c->dim_v, rc;
+    if ((rc = bind_matrix(b, il, "attn_q.weight", c->n_embd, q, 1, false, &l->q)) < 0 ||
+        (rc = bind_matrix(b, il, "attn_k.weight", c->n_embd, k, 1, false, &l->k)) < 0 ||
+        (rc = bind_matrix(b, il, "attn_v.weight", c->n_embd, v, 1, false, &l->v)) < 0 ||
+        (rc = bind_matrix(b, il, "attn_output.weight", c->n_head * c->dim_v, c->n_embd, 1, false,
+                          &l->o)) < 0)
+        return rc;
+    return bind_ffn(b, il);
+}
+
+static int bind_all(struct binder *b)
+{
+    struct model *m = b->m;
+    const struct model_config *c = &m->cfg;
+    int rc = bind_matrix(b, -1, "token_embd.weight", c->n_embd, c->n_vocab, 1, false, &m->embd);
+    if (rc < 0 ||
+        (rc = bind_matrix(b, -1, "output.weight", c->n_embd, c->n_vocab, 1, true, &m->head)) < 0)
+        return rc;
+    if (!m->head.tensor)
+        m->head = m->embd;
+    for (int il = 0; il < c->n_layer; il++)
+        if ((rc = bind_layer(b, il)) < 0)
+            return rc;
+    struct vector_walk w = {.b = *b};
+    if ((rc = all_vectors(&w)) < 0)
+        return rc;
+    m->vector_floats = w.used;
+    const struct gguf_tensor *t; /* per-dimension divisors of the frequencies, Llama 3.1's way */
+    return check_vector(b, -1, "rope_freqs.weight", c->n_rot / 2, true, &t);
+}
+
+int model_bind(const struct gguf *g, enum kern_level max_level, struct model **out,
+               struct sl_err *err)
+{
+    *out = NULL;
+    struct model_config cfg;
+    int rc = model_config_read(g, &cfg, err);
+    if (rc < 0)
+        return rc;
+    struct model *m = mem_calloc(1, sizeof *m);
+    if (!m)
+        return err_set(err, SL_E_MEM, "model", "no memory for the model's description");
+    m->cfg = cfg;
+    m->gguf = g;
+    kernels_init(&m->kernels, max_level);
+    m->layers = mem_calloc((size_t)cfg.n_layer, sizeof *m->layers);
+    m->rope_freqs = mem_calloc((size_t)cfg.n_rot / 2, sizeof *m->rope_freqs);
+    if (!m->layers || !m->rope_freqs) {
+        rc = err_set(err, SL_E_MEM, "model", "no memory for %d layers", cfg.n_layer);
+    } else {
+        struct binder b = {m, err};
+        rc = bind_all(&b);
+    }
+    if (rc < 0)
+        model_free(&m);
+    *out = m;
+    return rc;
+}
+
+void model_free(struct model **pm)
+{
+    struct model *m = pm ? *pm : NULL;
+    if (!m)
+        return;
+    for (int i = 0; i < m->n_files; i++)
+        io_file_close(&m->files[i]);
+    mem_free(m->files);
+    mem_unmap(m->anon, m->anon_bytes);
+    mem_free(m->vectors);
+    mem_free(m->rope_freqs);
+    mem_free(m->layers);
+    mem_free(m);
+    *pm = NULL;
+}
+
+/* ---- Sizes ---- */
+
+static uint64_t weight_bytes(const struct weight *w)
+{
+    return w->tensor ? size_up(w->tensor->bytes, MEM_ALIGN) : 0;
+}
+
+uint64_t model_dense_bytes(const struct model *m)
+{
+    uint64_t n = weight_bytes(&m->embd) +
+                 (m->head.tensor == m->embd.tensor ? 0 : weight_bytes(&m->head));
+    for (int il = 0; il < m->cfg.n_layer; il++) {
+        const struct layer *l = &m->layers[il];
+        n += weight_bytes(&l->q) + weight_bytes(&l->k) + weight_bytes(&l->v) + weight_bytes(&l->o) +
+             weight_bytes(&l->gate) + weight_bytes(&l->up) + weight_bytes(&l->down) +
+             weight_bytes(&l->router);
+    }
+    return n + m->vector_floats * sizeof(float);
+}
+
+uint64_t model_expert_bytes(const struct model *m)
+{
+    uint64_t n = 0;
+    for (int il = 0; il < m->cfg.n_layer; il++) {
+        const struct layer *l = &m->layers[il];
+        n += weight_bytes(&l->gate_exps) + weight_bytes(&l->up_exps) + weight_bytes(&l->down_exps);
+    }
+    return n;
+}
+
+uint64_t model_token_expert_bytes(const struct model *m)
+{
+    uint64_t n = 0;
+    for (int il = 0; il < m->cfg.n_layer; il++) {
+        const struct layer *l = &m->layers[il];
+        n += (l->gate_stride + l->up_stride + l->down_stride) * (uint64_t)m->cfg.n_expert_used;
+    }
+    return n;
+}
+
+void model_cache_layers(const struct model *m, struct cache_layer *rows)
+{
+    for (int il = 0; il < m->cfg.n_layer; il++) {
+        const struct layer *l = &m->layers[il];
+        struct cache_layer *r = &rows[il];
+        memset(r, 0, sizeof *r);
+        if (!l->router.tensor)
+            continue;
+        const struct weight *w[3] = {&l->gate_exps, &l->up_exps, &l->down_exps};
+        size_t stride[3] = {l->gate_stride, l->up_stride, l->down_stride};
+        r->n_parts = 3;
+        r->n_experts = m->cfg.n_expert;
+        r->top_k = m->cfg.n_expert_used;
+        for (int p = 0; p < 3; p++)
+            r->part[p] = (struct cache_part){.file = m->files[w[p]->tensor->shard],
+                                             .offset = w[p]->tensor->offset,
+                                             .stride = stride[p],
+                                             .bytes = stride[p]};
+    }
+}
+
+/* ---- Loading ---- */
+
+int model_open_files(struct model *m, bool direct, struct sl_err *err)
+{
+    int n = gguf_n_shards(m->gguf), rc;
+    m->files = mem_calloc((size_t)n, sizeof *m->files);
+    if (!m->files)
+        return err_set(err, SL_E_MEM, "model", "no memory for %d files", n);
+    for (int i = 0; i < n; i++) {
+        if ((rc = io_file_open(gguf_shard_path(m->gguf, i), direct, &m->files[i], err)) < 0)
+            return rc;
+        m->n_files = i + 1;
+        if (io_file_size(m->files[i]) != gguf_shard_size(m->gguf, i))
+            return err_set(err, SL_E_IO, gguf_shard_path(m->gguf, i),
+                           "%s changed its size while it was opened", gguf_shard_path(m->gguf, i));
+    }
+    return 0;
+}
+
+struct loader {
+    struct model *m;
+    const struct load_options *opt;
+    const uint8_t *maps[GGUF_MAX_SHARDS];
+    uint64_t used, done, total;
+    struct sl_err *err;
+};
+
+/* Read a byte of every page, so that the page cache holds it. */
+static void warm(const uint8_t *p, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i += mem_page_size())
+        (void)*(const volatile uint8_t *)(p + i);
+}
+
+static int load_weight(struct loader *ld, struct weight *w)
+{
+    const struct gguf_tensor *t = w->tensor;
+    if (!t)
+        return 0;
+    struct model *m = ld->m;
+    if (ld->opt->mode == SL_DENSE_ANON) {
+        uint8_t *dst = m->anon + ld->used;
+        ld->used += size_up(t->bytes, MEM_ALIGN);
+        const uint64_t piece = (uint64_t)64 << 20; /* progress is reported between pieces */
+        for (uint64_t at = 0; at < t->bytes; at += piece) {
+            uint64_t n = t->bytes - at < piece ? t->bytes - at : piece;
+            int rc = io_file_read_any(m->files[t->shard], dst + at, t->offset + at, (size_t)n,
+                                      ld->err);
+            if (rc < 0)
+                return rc;
+            ld->done += n;
+            if (ld->opt->on_load)
+                ld->opt->on_load(ld->opt->user, ld->done, ld->total);
+        }
+        w->data = dst;
+        return 0;
+    }
+    if (!ld->maps[t->shard]) {
+        int rc = io_file_map(m->files[t->shard], &ld->maps[t->shard], ld->err);
+        if (rc < 0)
+            return rc;
+    }
+    w->data = ld->maps[t->shard] + t->offset;
+    if (ld->opt->mode == SL_DENSE_WARM)
+        warm(w->data, t->bytes);
+    ld->done += t->bytes;
+    if (ld->opt->on_load)
+        ld->opt->on_load(ld->opt->user, ld->done, ld->total);
+    return 0;
+}
+
+static int load_layer(struct loader *ld, struct layer *l)
+{
+    struct weight *dense[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down, &l->router};
+    struct weight *experts[] = {&l->gate_exps, &l->up_exps, &l->down_exps};
+    int rc;
+    for (size_t i = 0; i < sizeof dense / sizeof *dense; i++)
+        if ((rc = load_weight(ld, dense[i])) < 0)
+            return rc;
+    for (size_t i = 0; ld->opt->experts && i < sizeof experts / sizeof *experts; i++)
+        if ((rc = load_weight(ld, experts[i])) < 0)
+            return rc;
+    return 0;
+}
+
+static int load_vectors(struct model *m, struct sl_err *err)
+{
+    struct vector_walk w = {.b = {m, err}, .fill = true};
+    m->vectors = mem_calloc(m->vector_floats, sizeof(float));
+    w.raw = mem_alloc((size_t)MODEL_MAX_DIM * sizeof(float));
+    int rc = m->vectors && w.raw
+                 ? all_vectors(&w)
+                 : err_set(err, SL_E_MEM, "model", "no memory for norms and biases");
+    const struct model_config *c = &m->cfg;
+    const struct gguf_tensor *t = gguf_find_tensor(m->gguf, "rope_freqs.weight");
+    kern_rope_freqs(c->rope_base, c->n_rot, m->rope_freqs);
+    float *factor = rc == 0 && t ? mem_calloc((size_t)c->n_rot / 2, sizeof(float)) : NULL;
+    if (rc == 0 && t)
+        rc = factor ? read_vector(&w, t, factor)
+                    : err_set(err, SL_E_MEM, "model", "no memory for RoPE factors");
+    for (int i = 0; rc == 0 && i < c->n_rot / 2; i++)
+        m->rope_freqs[i] = m->rope_freqs[i] / c->rope_linear / (factor ? (double)factor[i] : 1.0);
+    mem_free(factor);
+    mem_free(w.raw);
+    return rc;
+}
+
+int model_load(struct model *m, const struct load_options *opt, struct sl_err *err)
+{
+    int rc = load_vectors(m, err);
+    if (rc < 0)
+        return rc;
+    struct loader *ld = mem_calloc(1, sizeof *ld);
+    if (!ld)
+        return err_set(err, SL_E_MEM, "model", "no memory to load");
+    *ld = (struct loader){.m = m, .opt = opt, .err = err};
+    ld->total = model_dense_bytes(m) - m->vector_floats * sizeof(float) +
+                (opt->experts ? model_expert_bytes(m) : 0);
+    if (opt->mode == SL_DENSE_ANON) {
+        m->anon_bytes = (size_t)ld->total;
+        m->anon = mem_map(m->anon_bytes, MEM_HUGE | MEM_DONTFORK);
+        if (!m->anon)
+            rc = err_set(err, SL_E_MEM, "model", "no memory for %llu MiB of weights",
+                         (unsigned long long)(ld->total >> 20));
+    }
+    if (rc == 0)
+        rc = load_weight(ld, &m->embd);
+    if (rc == 0 && m->head.tensor == m->embd.tensor)
+        m->head.data = m->embd.data;
+    else if (rc == 0)
+        rc = load_weight(ld, &m->head);
+    for (int il = 0; rc == 0 && il < m->cfg.n_layer; il++)
+        rc = load_layer(ld, &m->layers[il]);
+    m->experts_resident = rc == 0 && opt->experts;
+    mem_free(ld);
+    return rc;
+}

@@ -1,0 +1,73 @@
+/* weights.h: a model's tensors, bound to their places: dense ones in memory, routed experts as
+ * slices of files or, when everything is resident, of memory. */
+#ifndef MODEL_WEIGHTS_H
+#define MODEL_WEIGHTS_H
+
+#include "cache/cache.h"
+#include "kernels/kernels.h"
+#include "model/config.h"
+
+/* A matrix y = W x (+ bias): n_out rows of n_in values. */
+struct weight {
+    const struct gguf_tensor *tensor;
+    const struct mat_kernel *kernel;
+    int n_in, n_out;
+    size_t row_bytes;
+    const uint8_t *data; /* NULL until loaded; for experts: of expert 0 when resident, else NULL */
+    const float *bias;   /* n_out floats or NULL */
+};
+
+struct layer {
+    const float *attn_norm, *q_norm, *k_norm, *ffn_norm;
+    struct weight q, k, v, o;
+    struct weight gate, up, down;                /* dense FFN; tensor NULL in routed layers */
+    struct weight router;                        /* tensor NULL in dense layers */
+    struct weight gate_exps, up_exps, down_exps; /* n_out and row_bytes of one expert */
+    size_t gate_stride, up_stride, down_stride;  /* bytes from expert to expert */
+};
+
+struct model {
+    struct model_config cfg;
+    const struct gguf *gguf; /* borrowed */
+    struct kernels kernels;
+    struct layer *layers;
+    struct weight embd, head; /* head may be embd's tensor */
+    const float *output_norm;
+    double *rope_freqs; /* n_rot / 2 */
+    /* Loading */
+    struct io_file **files; /* one per shard, owned */
+    int n_files;
+    uint8_t *anon; /* matrices in our own memory */
+    size_t anon_bytes;
+    float *vectors; /* norms, biases: always copied, as binary32 */
+    size_t vector_floats;
+    bool experts_resident;
+};
+
+/* Bind every tensor that the architecture wants: shapes and types are checked, nothing is loaded.
+ * gguf is borrowed. */
+int model_bind(const struct gguf *g, enum kern_level max_level, struct model **out,
+               struct sl_err *err);
+void model_free(struct model **m);
+
+/* Bytes of matrices that every token needs, of all routed experts, and of the copied vectors. */
+uint64_t model_dense_bytes(const struct model *m);
+uint64_t model_expert_bytes(const struct model *m);
+/* Slices of the experts that one token routes to, all layers. */
+uint64_t model_token_expert_bytes(const struct model *m);
+
+/* Open the shards. direct: try O_DIRECT. */
+int model_open_files(struct model *m, bool direct, struct sl_err *err);
+
+struct load_options {
+    enum sl_dense_mode mode;
+    bool experts; /* load routed experts too */
+    void (*on_load)(void *user, uint64_t done, uint64_t total);
+    void *user;
+};
+int model_load(struct model *m, const struct load_options *opt, struct sl_err *err);
+
+/* Fill n_layer rows for the expert cache. */
+void model_cache_layers(const struct model *m, struct cache_layer *rows);
+
+#endif
