@@ -1,0 +1,186 @@
+/* Opening and closing an engine. */
+#include "engine/engine.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "base/fpenv.h"
+#include "base/mem.h"
+#include "base/sys.h"
+#include "engine/options.h"
+#include "model/arch/arch.h"
+
+static enum kern_level level_of(enum sl_cpu_level level)
+{
+    switch (level) {
+    case SL_CPU_SCALAR:
+        return KL_SCALAR;
+    case SL_CPU_AVX2:
+        return KL_AVX2;
+    case SL_CPU_AVXVNNI:
+        return KL_AVXVNNI;
+    case SL_CPU_AVX512:
+        return KL_AVX512;
+    case SL_CPU_AVX512VNNI:
+        return KL_AVX512VNNI;
+    case SL_CPU_NEON:
+        return KL_NEON;
+    case SL_CPU_DOTPROD:
+        return KL_DOTPROD;
+    case SL_CPU_I8MM:
+        return KL_I8MM;
+    case SL_CPU_AUTO:
+        break;
+    }
+    return KL_COUNT;
+}
+
+static int load(struct sl_engine *e, struct sl_err *err)
+{
+    struct load_options lo = {.mode = e->opt.dense_mode,
+                              .experts = !e->plan.streamed,
+                              .on_load = e->opt.on_load,
+                              .user = e->opt.user};
+    return model_load(e->model, &lo, err);
+}
+
+/* The pages of routed experts that are in the page cache already make direct reads the slower way.
+ */
+static void note_cached(const struct sl_engine *e)
+{
+    double sum = 0;
+    int n = 0;
+    for (int il = 0; il < e->model->cfg.n_layer; il++) {
+        const struct cache_part *p = &e->cache_layers[il].part[0];
+        if (e->cache_layers[il].n_parts == 0)
+            continue;
+        sum += io_file_cached(p->file, p->offset,
+                              p->stride * (uint64_t)e->cache_layers[il].n_experts, 4);
+        n++;
+    }
+    if (n && sum / n > 0.5 && e->plan.direct)
+        engine_note(e,
+                    "%.0f %% of the experts are in the page cache: buffered reads (--no-odirect) "
+                    "may be faster",
+                    100 * sum / n);
+}
+
+static int open_streaming(struct sl_engine *e, struct sl_err *err)
+{
+    static const char *const names[] = {"auto", "threads", "plain"};
+    const char *note = "";
+    int rc = io_reader_create(names[e->opt.io_engine], e->opt.io_threads, &e->reader, &note, err);
+    if (rc < 0)
+        return rc;
+    if (*note)
+        engine_note(e, "%s", note);
+    e->plan.io_engine = e->reader->ops->name;
+    struct cache_config cfg;
+    plan_cache_config(e, &cfg);
+    if ((rc = cache_create(&cfg, e->reader, &e->cache, err)) < 0)
+        return rc;
+    note_cached(e);
+    return 0;
+}
+
+/* Direct only where every shard is. */
+static void find_direct(struct sl_engine *e)
+{
+    const struct model *m = e->model;
+    e->plan.direct = e->opt.direct;
+    e->plan.direct_note = e->opt.direct ? "" : "not asked for";
+    for (int i = 0; i < m->n_files; i++) {
+        if (io_file_direct(m->files[i]))
+            continue;
+        if (e->opt.direct && e->plan.direct)
+            e->plan.direct_note = io_file_note(m->files[i]);
+        e->plan.direct = false;
+        io_file_drop_behind(m->files[i], e->opt.direct);
+    }
+    if (e->opt.direct && !e->plan.direct)
+        engine_note(e, "reads are buffered: %s", e->plan.direct_note);
+}
+
+static int open_all(struct sl_engine *e, const char *path, struct sl_err *err)
+{
+    int rc = gguf_open(path, &e->gguf, err);
+    if (rc < 0 || (rc = model_bind(e->gguf, level_of(e->opt.cpu), &e->model, err)) < 0 ||
+        (rc = vocab_open(e->gguf, &e->vocab, err)) < 0 ||
+        (rc = model_open_files(e->model, e->opt.direct, err)) < 0)
+        return rc;
+    find_direct(e);
+    e->plan.cpu_level = kernels_level_name(e->model->kernels.level);
+    e->cache_layers = mem_calloc((size_t)e->model->cfg.n_layer, sizeof *e->cache_layers);
+    if (!e->cache_layers)
+        return err_set(err, SL_E_MEM, "engine", "no memory for the cache's layout");
+    model_cache_layers(e->model, e->cache_layers);
+    if ((rc = plan_make(e, err)) < 0 || (rc = pool_create(e->plan.threads, &e->pool, err)) < 0 ||
+        (rc = load(e, err)) < 0)
+        return rc;
+    return e->plan.streamed ? open_streaming(e, err) : 0;
+}
+
+int sl_engine_open(const char *path, const struct sl_engine_options *opt, struct sl_engine **out,
+                   struct sl_err *err)
+{
+    *out = NULL;
+    int rc = options_check(opt, err);
+    if (rc < 0)
+        return rc;
+    struct sl_engine *e = mem_calloc(1, sizeof *e);
+    if (!e)
+        return err_set(err, SL_E_MEM, "engine", "no memory for an engine");
+    uint64_t fp = fpenv_enter();
+    e->opt = *opt;
+    e->plan.io_engine = "none";
+    e->plan.direct_note = "";
+    int cpus = sys_usable_cpus("");
+    e->plan.threads = opt->threads ? opt->threads : cpus < 8 ? cpus : 8;
+    rc = open_all(e, path, err);
+    if (rc < 0)
+        sl_engine_close(&e);
+    *out = e;
+    fpenv_restore(fp);
+    return rc;
+}
+
+void sl_engine_close(struct sl_engine **pe)
+{
+    struct sl_engine *e = pe ? *pe : NULL;
+    if (!e)
+        return;
+    cache_destroy(&e->cache);
+    io_reader_destroy(&e->reader);
+    pool_destroy(&e->pool);
+    model_free(&e->model);
+    vocab_close(&e->vocab);
+    mem_free(e->cache_layers);
+    gguf_close(&e->gguf);
+    mem_free(e);
+    *pe = NULL;
+}
+
+void sl_engine_info(const struct sl_engine *e, struct sl_model_info *out)
+{
+    const struct model_config *c = &e->model->cfg;
+    *out = (struct sl_model_info){.arch = c->arch->name,
+                                  .name = c->name,
+                                  .n_layer = c->n_layer,
+                                  .n_embd = c->n_embd,
+                                  .n_head = c->n_head,
+                                  .n_head_kv = c->n_head_kv,
+                                  .n_vocab = c->n_vocab,
+                                  .n_ctx_train = c->n_ctx_train,
+                                  .n_expert = c->n_expert,
+                                  .n_expert_used = c->n_expert_used,
+                                  .file_bytes = gguf_file_bytes(e->gguf),
+                                  .dense_bytes = model_dense_bytes(e->model),
+                                  .expert_bytes = model_expert_bytes(e->model),
+                                  .token_expert_bytes = model_token_expert_bytes(e->model),
+                                  .has_vocab = e->vocab != NULL};
+}
+
+void sl_engine_get_plan(const struct sl_engine *e, struct sl_engine_plan *out)
+{
+    *out = e->plan;
+}

@@ -1,0 +1,57 @@
+/* Defaults and validation of the engine's options. */
+#include "engine/options.h"
+
+#include <string.h>
+
+#include "base/err.h"
+
+void sl_engine_options_init(struct sl_engine_options *o)
+{
+    memset(o, 0, sizeof *o);
+    o->cache_mb = SL_CACHE_AUTO;
+    o->cache_slots = SL_CACHE_UNSET;
+    o->cache_floor_mb = 1536;
+    o->io_threads = 4;
+    o->io_split = 1;
+    o->direct = true;
+    o->overlap = true;
+    o->k_type = o->v_type = SL_KV_F16;
+}
+
+static int range(const char *name, int64_t v, int64_t low, int64_t high, struct sl_err *err)
+{
+    if (v >= low && v <= high)
+        return 0;
+    return err_set(err, SL_E_ARG, name, "%s is %lld, expected %lld to %lld", name, (long long)v,
+                   (long long)low, (long long)high);
+}
+
+int options_check(const struct sl_engine_options *o, struct sl_err *err)
+{
+    const int64_t most_mb = (int64_t)1 << 40; /* MiB; an exabyte, far below overflow in bytes */
+    int rc;
+    if ((rc = range("threads", o->threads, 0, 1024, err)) < 0 ||
+        (rc = range("cpu level", o->cpu, SL_CPU_AUTO, SL_CPU_I8MM, err)) < 0 ||
+        (rc = range("stream mode", o->stream, SL_STREAM_AUTO, SL_STREAM_OFF, err)) < 0 ||
+        (rc = range("dense weights", o->dense_mode, SL_DENSE_ANON, SL_DENSE_WARM, err)) < 0 ||
+        (rc = range("io engine", o->io_engine, SL_IO_AUTO, SL_IO_PLAIN, err)) < 0 ||
+        (rc = range("K cache type", o->k_type, SL_KV_F32, SL_KV_F16, err)) < 0 ||
+        (rc = range("V cache type", o->v_type, SL_KV_F32, SL_KV_F16, err)) < 0 ||
+        (rc = range("cache size in MiB", o->cache_mb, SL_CACHE_AUTO, most_mb, err)) < 0 ||
+        (rc = range("cache slots", o->cache_slots, SL_CACHE_UNSET, 1 << 24, err)) < 0 ||
+        (rc = range("reads in flight", o->io_threads, 1, 64, err)) < 0 ||
+        (rc = range("chunks per expert", o->io_split, 1, 64, err)) < 0 ||
+        (rc = range("context size", o->n_ctx, 0, 1 << 28, err)) < 0 ||
+        (rc = range("ubatch", o->ubatch, 0, 1 << 20, err)) < 0)
+        return rc;
+    if (o->cache_slots == SL_CACHE_AUTO)
+        return err_set(err, SL_E_ARG, "cache slots", "cache slots is -1, expected 0 or more");
+    if (o->cache_floor_mb > (uint64_t)most_mb || o->cache_ceil_mb > (uint64_t)most_mb)
+        return err_set(err, SL_E_ARG, "cache size",
+                       "the cache's floor or ceiling is beyond any memory");
+    if (o->stream == SL_STREAM_OFF && (o->cache_slots >= 0 || o->cache_mb > 0))
+        return err_set(
+            err, SL_E_ARG, "cache size",
+            "a cache size was given, but experts are not streamed; leave one of the two out");
+    return 0;
+}
