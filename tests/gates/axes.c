@@ -1,0 +1,167 @@
+#include "gates/axes.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { CACHE_HALF, CACHE_NONE, CACHE_K, CACHE_K1, CACHE_ALL, CACHE_RESIDENT };
+enum { FILE_ONE, FILE_SPLIT, FILE_SPLIT_BARE };
+enum { CALLS_ONE, CALLS_FIVE, CALLS_REWIND, CALLS_LAST };
+
+static const int chunk_widths[] = {0, 1, 7, 64, 257};
+
+static const struct {
+    const char *name;
+    bool streaming; /* only for models with experts */
+    int n;
+    const char *levels[AXIS_MAX_LEVELS];
+} axes[AX_COUNT] = {
+    [AX_CACHE] = {"cache", true, 6, {"half", "0", "k", "k+1", "all", "resident"}},
+    [AX_THREADS] = {"threads", false, 3, {"1", "2", "3"}},
+    [AX_READS] = {"reads", true, 2, {"4", "1"}},
+    [AX_CHUNK] = {"chunk", false, 5, {"whole", "1", "7", "64", "257"}},
+    [AX_FILE] = {"file", false, 3, {"one", "split", "split-bare"}},
+    [AX_CPU] = {"cpu", false, 2, {"best", "scalar"}},
+    [AX_DENSE] = {"dense", false, 3, {"anon", "mmap", "warm"}},
+    [AX_READER] = {"reader", true, 2, {"threads", "plain"}},
+    [AX_OVERLAP] = {"overlap", true, 2, {"on", "off"}},
+    [AX_DIRECT] = {"direct", false, 2, {"on", "off"}},
+    [AX_PARTS] = {"parts", true, 2, {"1", "3"}}, /* pieces that one expert's read is cut into */
+    [AX_CALLS] = {"calls", false, 4, {"one", "five", "rewind", "last-only"}},
+};
+
+const char *axis_name(enum axis a)
+{
+    return axes[a].name;
+}
+
+const char *axis_level_name(enum axis a, int level)
+{
+    return axes[a].levels[level];
+}
+
+int axis_levels(enum axis a)
+{
+    return axes[a].n;
+}
+
+bool axis_applies(const struct subject *s, enum axis a, int level)
+{
+    if (level == 0)
+        return true;
+    if (axes[a].streaming && s->k == 0)
+        return false;
+    if (a == AX_CHUNK)
+        return chunk_widths[level] < s->n_prompt;
+    if (a == AX_FILE)
+        return (level == FILE_SPLIT ? s->split : s->split_bare)[0] != '\0';
+    return true;
+}
+
+void way_describe(const struct way *w, char *text, size_t n)
+{
+    size_t at = 0;
+    snprintf(text, n, "base");
+    for (int a = 0; a < AX_COUNT && at < n; a++)
+        if (w->level[a] != 0)
+            at += (size_t)snprintf(text + at, n - at, "%s%s=%s", at ? " " : "", axes[a].name,
+                                   axes[a].levels[w->level[a]]);
+}
+
+static void set_cache(const struct subject *s, int level, struct sl_engine_options *o)
+{
+    int half = s->n_expert / 2 > s->k ? s->n_expert / 2 : s->k;
+    o->stream = SL_STREAM_ON;
+    switch (level) {
+    case CACHE_NONE:
+        o->cache_mb = 0;
+        break;
+    case CACHE_K:
+        o->cache_slots = s->k;
+        break;
+    case CACHE_K1:
+        o->cache_slots = s->k + 1;
+        break;
+    case CACHE_ALL:
+        o->cache_slots = s->n_expert;
+        break;
+    case CACHE_RESIDENT:
+        o->stream = SL_STREAM_OFF;
+        break;
+    default:
+        o->cache_slots = half;
+    }
+}
+
+void way_spec(const struct subject *s, const struct way *w, enum sl_kv_type kv,
+              struct run_spec *spec)
+{
+    const int *l = w->level;
+    struct sl_engine_options *o = &spec->opt;
+    memset(spec, 0, sizeof *spec);
+    sl_engine_options_init(o);
+    spec->path = l[AX_FILE] == FILE_ONE     ? s->path
+                 : l[AX_FILE] == FILE_SPLIT ? s->split
+                                            : s->split_bare;
+    spec->ids = s->ids;
+    spec->n_prompt = s->n_prompt;
+    spec->n_step = s->n_step;
+    spec->piece = l[AX_CALLS] == CALLS_FIVE ? 5 : 0;
+    spec->rewind = l[AX_CALLS] == CALLS_REWIND;
+    spec->last_only = l[AX_CALLS] == CALLS_LAST;
+    o->n_ctx = s->n_ctx;
+    o->k_type = o->v_type = kv;
+    o->threads = l[AX_THREADS] + 1;
+    o->ubatch = chunk_widths[l[AX_CHUNK]] ? chunk_widths[l[AX_CHUNK]] : s->n_ctx;
+    o->cpu = l[AX_CPU] == 1 ? SL_CPU_SCALAR : SL_CPU_AUTO;
+    o->dense_mode = (enum sl_dense_mode)l[AX_DENSE];
+    o->direct = l[AX_DIRECT] == 0;
+    if (s->k > 0) {
+        set_cache(s, l[AX_CACHE], o);
+        o->io_threads = l[AX_READS] == 0 ? 4 : 1;
+        o->io_engine = l[AX_READER] == 0 ? SL_IO_THREADS : SL_IO_PLAIN;
+        o->overlap = l[AX_OVERLAP] == 0;
+        o->io_split = l[AX_PARTS] == 0 ? 1 : 3;
+    }
+}
+
+static const char *check_cache(const struct way *w, const struct run_result *r)
+{
+    int level = w->level[AX_CACHE];
+    const struct sl_phase_stats *p = &r->stats.prompt, *d = &r->stats.decode;
+    if (r->plan.streamed != (level != CACHE_RESIDENT))
+        return "streaming is not as asked";
+    if (level == CACHE_RESIDENT)
+        return NULL;
+    if (strcmp(r->io_engine, axes[AX_READER].levels[w->level[AX_READER]]) != 0)
+        return "another reader";
+    if (p->misses == 0 || p->bytes_read == 0)
+        return "nothing was read";
+    if (level == CACHE_NONE && p->hits + d->hits != 0 && w->level[AX_CHUNK] == 1)
+        return "hits without a cache";
+    if (level == CACHE_ALL && p->evictions + d->evictions + p->rereads + d->rereads != 0)
+        return "evictions or second reads although every expert has a slot";
+    return NULL;
+}
+
+const char *way_check(const struct subject *s, const struct way *w, const struct run_result *r)
+{
+    const int *l = w->level;
+    if (r->bad_calls != 0)
+        return "the observer was called with impossible arguments, or missed the last logits";
+    if (r->plan.threads != l[AX_THREADS] + 1)
+        return "another number of threads";
+    if (l[AX_CHUNK] != 0 && r->plan.ubatch != chunk_widths[l[AX_CHUNK]])
+        return "another chunk width";
+    if ((int)r->plan.dense_mode != l[AX_DENSE])
+        return "another form of dense weights";
+    if (l[AX_DIRECT] == 1 && r->plan.direct)
+        return "direct reads although switched off";
+    if (l[AX_CPU] == 1 && strcmp(r->cpu_level, "scalar") != 0)
+        return "not the scalar level";
+#if defined(__x86_64__)
+    if (l[AX_CPU] == 0 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+        strcmp(r->cpu_level, "scalar") == 0)
+        return "the scalar level although the CPU has vectors";
+#endif
+    return s->k > 0 ? check_cache(w, r) : NULL;
+}
