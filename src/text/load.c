@@ -18,17 +18,19 @@ static int open_array(const struct gguf *g, const char *key, bool strings, uint6
     if (rc < 0)
         return rc;
     if (rc == 0)
-        return err_set(err, SL_E_FORMAT, key, "the vocabulary lacks this array");
+        return err_set(err, SL_E_FORMAT, key, "%s: the vocabulary lacks this array", key);
     bool integer = elem != GGUF_STRING && elem != GGUF_ARRAY && elem != GGUF_F32 &&
                    elem != GGUF_F64 && elem != GGUF_BOOL;
     if (strings ? elem != GGUF_STRING : !integer)
-        return err_set(err, SL_E_FORMAT, key, "the array's elements should be %s",
+        return err_set(err, SL_E_FORMAT, key, "%s: the array's elements should be %s", key,
                        strings ? "strings" : "integers");
     if (*n > max)
-        return err_set(err, SL_E_UNSUPPORTED, key, "%llu elements; at most %llu are supported",
-                       (unsigned long long)*n, (unsigned long long)max);
+        return err_set(err, SL_E_UNSUPPORTED, key, "%s: %llu elements; at most %llu are supported",
+                       key, (unsigned long long)*n, (unsigned long long)max);
     rc = gguf_arr_open(g, key, arr, err);
-    return rc == 1 ? 0 : rc < 0 ? rc : err_set(err, SL_E_FORMAT, key, "the array can't be read");
+    return rc == 1  ? 0
+           : rc < 0 ? rc
+                    : err_set(err, SL_E_FORMAT, key, "%s: the array can't be read", key);
 }
 
 /* Types of all tokens; without the array all are normal. */
@@ -44,12 +46,12 @@ static int read_types(struct vocab *v, const struct gguf *g, struct sl_err *err)
     if (rc)
         return rc;
     if (n != (uint64_t)v->n)
-        rc = err_set(err, SL_E_FORMAT, KEY_TYPES, "%llu types for %d tokens", (unsigned long long)n,
-                     v->n);
+        rc = err_set(err, SL_E_FORMAT, KEY_TYPES, KEY_TYPES ": %llu types for %d tokens",
+                     (unsigned long long)n, v->n);
     int64_t t;
     for (int i = 0; i < v->n && !rc; i++) {
         if (!gguf_arr_next_i64(arr, &t) || t < VOCAB_NORMAL || t > VOCAB_BYTE)
-            rc = err_set(err, SL_E_FORMAT, KEY_TYPES, "token %d has no valid type", i);
+            rc = err_set(err, SL_E_FORMAT, KEY_TYPES, KEY_TYPES ": token %d has no valid type", i);
         else
             v->type[i] = (uint8_t)t;
     }
@@ -70,12 +72,13 @@ static int sum_tokens(const struct gguf *g, uint64_t *sum, struct sl_err *err)
     while (!rc && gguf_arr_next_str(arr, &s)) {
         if (s.n > VOCAB_MAX_TOKEN)
             rc = err_set(err, SL_E_UNSUPPORTED, KEY_TOKENS,
-                         "a token of %zu bytes; at most %d are supported", s.n, VOCAB_MAX_TOKEN);
+                         KEY_TOKENS ": a token of %zu bytes; at most %d are supported", s.n,
+                         VOCAB_MAX_TOKEN);
         *sum += s.n;
     }
     gguf_arr_close(&arr);
     if (!rc && (n == 0 || *sum >= UINT32_MAX))
-        rc = err_set(err, SL_E_FORMAT, KEY_TOKENS,
+        rc = err_set(err, SL_E_FORMAT, KEY_TOKENS, KEY_TOKENS ": %s",
                      n ? "the tokens are too long together" : "the vocabulary is empty");
     return rc;
 }
@@ -117,12 +120,12 @@ int load_read_tokens(struct vocab *v, const struct gguf *g, struct sl_err *err)
     for (int i = 0; i < v->n && !rc; i++) {
         struct gguf_str s;
         if (!gguf_arr_next_str(arr, &s))
-            rc = err_set(err, SL_E_FORMAT, KEY_TOKENS, "token %d can't be read", i);
+            rc = err_set(err, SL_E_FORMAT, KEY_TOKENS, KEY_TOKENS ": token %d can't be read", i);
         else if ((v->type[i] == VOCAB_CONTROL || v->type[i] == VOCAB_USER) &&
                  s.n > VOCAB_MAX_SPECIAL)
             rc = err_set(err, SL_E_UNSUPPORTED, KEY_TOKENS,
-                         "special token %d has %zu bytes; at most %d are supported", i, s.n,
-                         VOCAB_MAX_SPECIAL);
+                         KEY_TOKENS ": special token %d has %zu bytes; at most %d are supported", i,
+                         s.n, VOCAB_MAX_SPECIAL);
         else
             store_token(v, i, s);
     }
@@ -155,7 +158,8 @@ static int add_merge(struct vocab *v, struct gguf_str s, uint32_t rank, char *bu
     const char *gap = s.n > 2 ? memchr(s.p + 1, ' ', s.n - 2) : NULL;
     if (!gap || memchr(gap + 1, ' ', (size_t)(s.p + s.n - (gap + 1))))
         return err_set(err, SL_E_FORMAT, KEY_MERGES,
-                       "merge %u is not two tokens with a space between them", (unsigned)rank);
+                       KEY_MERGES ": merge %u is not two tokens with a space between them",
+                       (unsigned)rank);
     size_t nl, nr, n_left = (size_t)(gap - s.p);
     if (!bytemap_decode(s.p, n_left, buf, &nl) ||
         !bytemap_decode(gap + 1, s.n - n_left - 1, buf + nl, &nr))
@@ -185,7 +189,8 @@ int load_read_merges(struct vocab *v, const struct gguf *g, struct sl_err *err)
         rc = textmap_init_pairs(&v->merges, n, err);
     for (uint32_t rank = 0; !rc && gguf_arr_next_str(arr, &s); rank++) {
         if (s.n > max)
-            rc = err_set(err, SL_E_UNSUPPORTED, KEY_MERGES, "merge %u is too long", (unsigned)rank);
+            rc = err_set(err, SL_E_UNSUPPORTED, KEY_MERGES, KEY_MERGES ": merge %u is too long",
+                         (unsigned)rank);
         else
             rc = add_merge(v, s, rank, buf, err);
     }
@@ -206,8 +211,8 @@ static int read_id(const struct vocab *v, const struct gguf *g, const char *key,
     if (x == -1 || x == UINT32_MAX)
         return 0;
     if (x < 0 || x >= v->n)
-        return err_set(err, SL_E_FORMAT, key, "token id %lld is not in the vocabulary of %d",
-                       (long long)x, v->n);
+        return err_set(err, SL_E_FORMAT, key, "%s: token id %lld is not in the vocabulary of %d",
+                       key, (long long)x, v->n);
     *id = (int32_t)x;
     return 0;
 }

@@ -23,19 +23,20 @@ static int choose_kind(const struct gguf *g, const struct pretok_kind **kind, st
         return 0;
     if (!str_is(model, MODEL_BPE))
         return err_set(err, SL_E_UNSUPPORTED, "tokenizer.ggml.model",
-                       "tokenizer model '%.*s' is not supported; supported: " MODEL_BPE,
+                       "tokenizer.ggml.model: '%.*s' is not supported; supported: " MODEL_BPE,
                        (int)(model.n < 64 ? model.n : 64), model.p);
     rc = gguf_get_str(g, "tokenizer.ggml.pre", &pre, err);
     if (rc < 0)
         return rc;
     if (rc == 0)
-        return err_set(err, SL_E_UNSUPPORTED, "tokenizer.ggml.pre",
-                       "the file does not name its pre-tokenizer; supported: %s",
-                       pretok_list_names());
+        return err_set(
+            err, SL_E_UNSUPPORTED, "tokenizer.ggml.pre",
+            "tokenizer.ggml.pre: the file does not name its pre-tokenizer; supported: %s",
+            pretok_list_names());
     *kind = pretok_find_kind(pre.p, pre.n);
     if (!*kind)
         return err_set(err, SL_E_UNSUPPORTED, "tokenizer.ggml.pre",
-                       "pre-tokenizer '%.*s' is not supported; supported: %s",
+                       "tokenizer.ggml.pre: pre-tokenizer '%.*s' is not supported; supported: %s",
                        (int)(pre.n < 64 ? pre.n : 64), pre.p, pretok_list_names());
     return 1;
 }
