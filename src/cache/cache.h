@@ -29,13 +29,13 @@ struct cache_layer {
 struct cache_config {
     const struct cache_layer *layers; /* copied */
     int n_layers;
-    size_t align;   /* the largest of page size and the files' alignments */
-    int64_t budget; /* bytes of cache slots; 0: transit slots only */
-    int64_t slots;  /* cache slots per class instead of budget; -1: budget decides */
-    int in_flight;  /* reads in flight */
-    int threads;    /* compute threads */
-    int split;      /* page-aligned chunks per expert, >= 1 */
-    bool overlap;   /* false: a pass waits for its reads before it hands anything out */
+    size_t align;       /* the largest of page size and the files' alignments */
+    int64_t budget;     /* bytes of cache slots; 0: transit slots only */
+    int64_t slots;      /* cache slots per class instead of budget; -1: budget decides */
+    int in_flight;      /* reads in flight */
+    int threads;        /* compute threads */
+    int split;          /* page-aligned chunks per expert, >= 1 */
+    bool overlap;       /* false: a pass waits for its reads before it hands anything out */
     const char *policy; /* a name of cache/policy.h; NULL: the default */
 };
 
@@ -82,8 +82,9 @@ int cache_pass_begin(struct cache *c, int layer, const int32_t *ids, const int32
  * fewer than 2 x in_flight + threads when it asks always gets on; with more it may get
  * SL_E_INTERNAL. Release before asking when one is enough. */
 int cache_pass_next(struct cache *c, int *index, struct expert_view *view, struct sl_err *err);
-/* Like cache_pass_next, but CACHE_NOT_READY instead of waiting, and also when the next one was chosen by more than
- * max_count tokens (counts as given to cache_pass_begin): lets a caller compute several experts together. */
+/* Like cache_pass_next, but CACHE_NOT_READY instead of waiting, and also when the next one was
+ * chosen by more than max_count tokens (counts as given to cache_pass_begin): lets a caller compute
+ * several experts together. */
 #define CACHE_NOT_READY 2
 int cache_pass_try(struct cache *c, int max_count, int *index, struct expert_view *view,
                    struct sl_err *err);

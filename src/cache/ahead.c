@@ -1,0 +1,78 @@
+/* ahead.c: reads for a layer whose pass has not begun, into slots that nobody needs. */
+#include "cache/impl.h"
+
+void cache_adopt_ahead(struct cache *c, int slot)
+{
+    struct cache_slot *s = &c->slot[slot];
+    if (!s->spec)
+        return;
+    s->spec = s->doomed = false;
+    c->pool[s->pool].n_spec--;
+    if (s->state == SLOT_READING)
+        c->ahead.n_open--;
+}
+
+void cache_drop_ahead(struct cache *c, int layer)
+{
+    if (c->ahead.layer == layer)
+        c->ahead.layer = -1;
+    for (int i = 0; i <= c->geo.n_classes; i++) {
+        const struct slot_pool *p = &c->pool[i];
+        for (int s = p->first; p->n_spec && s < p->first + p->n; s++)
+            if (c->slot[s].spec && c->slot[s].layer == layer)
+                cache_waste_slot(c, s);
+    }
+}
+
+/* A free cache slot of the layer's class, else a free transit slot; one of these stays free for the
+ * next demand. */
+static int pick_slot(struct cache *c)
+{
+    int slot = cache_pop_slot(&c->pool[c->geo.layer_class[c->ahead.layer]]);
+    if (slot < 0 && cache_transit(c)->n_free > 1)
+        slot = cache_pop_slot(cache_transit(c));
+    return slot;
+}
+
+/* At most in_flight experts are open: what a pass then asks for waits behind few reads. */
+void cache_top_up_ahead(struct cache *c)
+{
+    struct ahead *a = &c->ahead;
+    struct req_chain q;
+    cache_init_chain(&q);
+    if (!c->cfg.overlap || c->pass.n_planned > 0 || c->pass.err.code)
+        return;
+    while (a->layer >= 0 && a->n_open < c->cfg.in_flight) {
+        if (a->next_expert == c->layers[a->layer].n_experts) {
+            a->layer = -1;
+            break;
+        }
+        if (c->where[c->first_key[a->layer] + a->next_expert] >= 0) {
+            a->next_expert++;
+            continue;
+        }
+        int slot = pick_slot(c);
+        if (slot < 0)
+            break;
+        cache_start_load(c, slot, a->layer, a->next_expert++, &q);
+        c->slot[slot].spec = true;
+        c->pool[c->slot[slot].pool].n_spec++;
+        a->n_open++;
+    }
+    cache_submit_chain(c, &q);
+}
+
+void cache_read_ahead(struct cache *c, int layer)
+{
+    double t0 = clock_now();
+    bool ok = layer >= 0 && layer < c->cfg.n_layers && c->layers[layer].n_parts > 0 &&
+              !(c->pass.open && c->pass.layer == layer);
+    cache_poll_loads(c);
+    if (ok && c->ahead.layer != layer) {
+        c->ahead.layer = layer;
+        c->ahead.next_expert = 0;
+    }
+    if (ok)
+        cache_top_up_ahead(c);
+    c->stats.mgmt_s += clock_now() - t0;
+}

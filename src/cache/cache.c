@@ -1,0 +1,245 @@
+/* cache.c: making and ending a cache, prompts, statistics. */
+#include "cache/impl.h"
+
+#include "base/mem.h"
+#include "base/size.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* Experts that can be in flight at once: a pass's, and what is read ahead. */
+static uint64_t count_loads(const struct cache_config *cfg, const struct cache_geometry *g)
+{
+    uint64_t slots = g->n_transit, most = (uint64_t)g->max_experts + (uint64_t)cfg->in_flight;
+    for (int i = 0; i < g->n_classes; i++)
+        slots += g->cls[i].n_slots;
+    return slots < most ? slots : most;
+}
+
+static int count_reqs_per_load(const struct cache_config *cfg, const struct cache_geometry *g)
+{
+    uint64_t most = 0;
+    for (int i = 0; i < g->n_classes; i++) {
+        uint64_t n = 0;
+        for (int j = 0; j < g->cls[i].n_parts; j++) {
+            uint64_t blocks = g->cls[i].part_room[j] / cfg->align;
+            n += blocks < (uint64_t)cfg->split ? blocks : (uint64_t)cfg->split;
+        }
+        most = n > most ? n : most;
+    }
+    return (int)most;
+}
+
+uint64_t cache_count_tables(const struct cache_config *cfg, const struct cache_geometry *g)
+{
+    uint64_t slots = g->n_transit, loads = count_loads(cfg, g);
+    for (int i = 0; i < g->n_classes; i++)
+        slots += g->cls[i].n_slots;
+    uint64_t per_slot = sizeof(struct cache_slot) + 3 * sizeof(int32_t);
+    uint64_t per_item = sizeof(struct pass_item) + sizeof(struct pass_rank) + sizeof(int32_t);
+    uint64_t per_load = sizeof(struct load) +
+                        (uint64_t)count_reqs_per_load(cfg, g) * sizeof(struct io_req);
+    return sizeof(struct cache) + slots * per_slot + loads * per_load +
+           (uint64_t)g->max_experts * per_item + (uint64_t)g->n_experts * 9 +
+           (uint64_t)cfg->n_layers * (sizeof(struct cache_layer) + 2 * sizeof(int32_t)) +
+           (uint64_t)g->n_classes * (sizeof(struct cache_class) + sizeof(struct slot_pool));
+}
+
+static int check_files(const struct cache_layer *ly, int l, size_t align, struct sl_err *err)
+{
+    for (int j = 0; j < ly->n_parts; j++) {
+        const struct cache_part *p = &ly->part[j];
+        if (!p->file)
+            return err_set(err, SL_E_INTERNAL, "cache", "layer %d has a part without a file", l);
+        if (io_file_direct(p->file) && align % io_file_align(p->file))
+            return err_set(err, SL_E_INTERNAL, io_file_path(p->file),
+                           "direct reads need alignment %zu, the cache has %zu",
+                           io_file_align(p->file), align);
+        uint64_t end = p->offset + (uint64_t)(ly->n_experts - 1) * p->stride + p->bytes;
+        if (end > io_file_size(p->file))
+            return err_set(err, SL_E_FORMAT, io_file_path(p->file),
+                           "the experts of layer %d end at %llu, past the file's %llu bytes", l,
+                           (unsigned long long)end, (unsigned long long)io_file_size(p->file));
+    }
+    return 0;
+}
+
+static int make_layers(struct cache *c, const struct cache_config *cfg, struct sl_err *err)
+{
+    size_t n = (size_t)cfg->n_layers;
+    c->layers = mem_calloc(n, sizeof *c->layers);
+    c->first_key = mem_calloc(n, sizeof *c->first_key);
+    c->where = mem_calloc((size_t)c->geo.n_experts, sizeof *c->where);
+    c->routed = mem_calloc((size_t)c->geo.n_experts, sizeof *c->routed);
+    c->known = mem_calloc((size_t)c->geo.n_experts, 1);
+    if (!c->layers || !c->first_key || !c->where || !c->routed || !c->known)
+        return err_set(err, SL_E_MEM, "cache", "no memory for the table of experts");
+    memcpy(c->layers, cfg->layers, n * sizeof *c->layers);
+    c->cfg.layers = c->layers;
+    int32_t key = 0;
+    for (size_t l = 0; l < n; l++) {
+        c->first_key[l] = key;
+        if (c->geo.layer_class[l] >= 0)
+            key += c->layers[l].n_experts;
+        int rc = check_files(&c->layers[l], (int)l, cfg->align, err);
+        if (rc)
+            return rc;
+    }
+    for (int64_t i = 0; i < c->geo.n_experts; i++)
+        c->where[i] = -1;
+    return 0;
+}
+
+/* The pools' slots, in the order of the arena: the first is handed out first. */
+static void fill_pool(struct cache *c, int i, int first, uint64_t slot_bytes)
+{
+    struct slot_pool *p = &c->pool[i];
+    p->first = first;
+    p->free = c->free_stacks + first;
+    p->n_free = p->n;
+    for (int s = 0; s < p->n; s++) {
+        c->slot[first + s] = (struct cache_slot){
+            .base = c->arena.base + c->arena.region[i].at + (uint64_t)s * slot_bytes,
+            .pool = i,
+            .layer = -1,
+            .key = -1,
+            .item = -1,
+        };
+        p->free[p->n - 1 - s] = first + s;
+    }
+}
+
+static int make_slots(struct cache *c, const struct cache_policy_ops *ops, struct sl_err *err)
+{
+    int n_classes = c->geo.n_classes;
+    c->pool = mem_calloc((size_t)n_classes + 1, sizeof *c->pool);
+    if (!c->pool)
+        return err_set(err, SL_E_MEM, "cache", "no memory for the table of slots");
+    uint64_t total = 0;
+    for (int i = 0; i <= n_classes; i++) {
+        uint64_t n = i < n_classes ? c->geo.cls[i].n_slots : c->geo.n_transit;
+        total += n;
+        c->pool[i].n = (int)n; /* at most 2^30 experts in all */
+    }
+    c->n_slots = (int)total;
+    c->slot = mem_calloc((size_t)total, sizeof *c->slot);
+    c->free_stacks = mem_calloc((size_t)total, sizeof *c->free_stacks);
+    if (!c->slot || !c->free_stacks)
+        return err_set(err, SL_E_MEM, "cache", "no memory for the table of %d slots", c->n_slots);
+    int rc = cache_map_arena(&c->geo, &c->sizes, &c->arena, err);
+    if (rc)
+        return rc;
+    for (int i = 0, first = 0; i <= n_classes; first += c->pool[i++].n) {
+        fill_pool(c, i, first, i < n_classes ? c->geo.cls[i].slot_bytes : c->sizes.slot_bytes_max);
+        if (i < n_classes && c->pool[i].n)
+            rc = ops->create(c->pool[i].n, (int)c->geo.n_experts, &c->pool[i].policy, err);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static int make_loads(struct cache *c, struct sl_err *err)
+{
+    uint64_t n = count_loads(&c->cfg, &c->geo);
+    c->n_loads = (int)n;
+    c->reqs_per_load = count_reqs_per_load(&c->cfg, &c->geo);
+    c->load = mem_calloc((size_t)n, sizeof *c->load);
+    c->req = mem_calloc((size_t)n * (size_t)c->reqs_per_load, sizeof *c->req);
+    size_t most = (size_t)c->geo.max_experts;
+    c->pass.item = mem_calloc(most, sizeof *c->pass.item);
+    c->pass.rank = mem_calloc(most, sizeof *c->pass.rank);
+    c->pass.ready = mem_calloc(most, sizeof *c->pass.ready);
+    if (!c->load || !c->req || !c->pass.item || !c->pass.rank || !c->pass.ready)
+        return err_set(err, SL_E_MEM, "cache", "no memory for %d reads", c->n_loads);
+    for (int i = c->n_loads; i-- > 0;) {
+        c->load[i].req = c->req + (size_t)i * (size_t)c->reqs_per_load;
+        c->load[i].next = c->free_load;
+        c->free_load = &c->load[i];
+    }
+    return 0;
+}
+
+int cache_create(const struct cache_config *cfg, struct io_reader *reader, struct cache **out,
+                 struct sl_err *err)
+{
+    *out = NULL;
+    const struct cache_policy_ops *ops = cache_find_policy(cfg->policy);
+    if (!ops)
+        return err_set(err, SL_E_ARG, cfg->policy, "there is no cache policy of this name");
+    struct cache *c = mem_calloc(1, sizeof *c);
+    if (!c)
+        return err_set(err, SL_E_MEM, "cache", "no memory for the expert cache");
+    c->cfg = *cfg;
+    c->cfg.policy = ops->name;
+    c->reader = reader;
+    c->ahead.layer = -1;
+    int rc = cache_plan_geometry(cfg, &c->geo, err);
+    if (rc == 0 && c->geo.n_classes == 0)
+        rc = err_set(err, SL_E_ARG, "cache", "no layer has routed experts");
+    if (rc == 0)
+        rc = cache_divide_budget(cfg, &c->geo, err);
+    if (rc == 0) {
+        cache_sum_sizes(cfg, &c->geo, &c->sizes);
+        rc = make_layers(c, cfg, err);
+    }
+    if (rc == 0)
+        rc = make_slots(c, ops, err);
+    if (rc == 0)
+        rc = make_loads(c, err);
+    if (rc) {
+        cache_destroy(&c);
+        return rc;
+    }
+    *out = c;
+    return 0;
+}
+
+void cache_destroy(struct cache **cp)
+{
+    if (!cp || !*cp)
+        return;
+    struct cache *c = *cp;
+    *cp = NULL;
+    assert(c->pass.n_held == 0); /* a view is in use: its memory would go away */
+    while (cache_reap_loads(c, true))
+        ;
+    cache_unmap_arena(&c->arena);
+    for (int i = 0; c->pool && i < c->geo.n_classes; i++)
+        if (c->pool[i].policy)
+            c->pool[i].policy->ops->destroy(c->pool[i].policy);
+    mem_free(c->pool);
+    mem_free(c->slot);
+    mem_free(c->free_stacks);
+    mem_free(c->layers);
+    mem_free(c->first_key);
+    mem_free(c->where);
+    mem_free(c->routed);
+    mem_free(c->known);
+    mem_free(c->load);
+    mem_free(c->req);
+    mem_free(c->pass.item);
+    mem_free(c->pass.rank);
+    mem_free(c->pass.ready);
+    cache_free_geometry(&c->geo);
+    mem_free(c);
+}
+
+void cache_prompt_begin(struct cache *c)
+{
+    double t0 = clock_now();
+    c->in_prompt = true;
+    memset(c->routed, 0, (size_t)c->geo.n_experts * sizeof *c->routed);
+    c->stats.mgmt_s += clock_now() - t0;
+}
+
+void cache_prompt_end(struct cache *c)
+{
+    c->in_prompt = false;
+    c->ahead.layer = -1;
+}
+
+void cache_get_stats(const struct cache *c, struct cache_stats *out)
+{
+    *out = c->stats;
+}

@@ -1,0 +1,159 @@
+/* impl.h: what the files of the cache share.
+ *
+ *     begin (pass.c)  every miss of the pass is given a cache slot or marked for transit, by the
+ *                     policy and the counts alone: no clock and no drive decides what stays
+ *     issue (pass.c)  reads go out in rising id: at once where a slot is there, else when a transit
+ *                     slot comes free
+ *     reap (load.c)   a slot whose requests have all arrived is published
+ *     ahead.c         speculative reads into what is free
+ *
+ * A slot's life:  FREE -> RESERVED (promised to a miss) -> READING -> READY -> FREE. */
+#ifndef CACHE_IMPL_H
+#define CACHE_IMPL_H
+
+#include "cache/policy.h"
+#include "cache/slots.h"
+
+#include "base/clock.h"
+
+enum slot_state { SLOT_FREE = 0, SLOT_RESERVED, SLOT_READING, SLOT_READY };
+
+struct cache_slot {
+    uint8_t *base;
+    uint64_t read_bytes; /* that went over the drive for what it holds */
+    int32_t pool;        /* its home: a class, or n_classes for transit */
+    int32_t layer, key;  /* what it holds or will hold; -1: nothing */
+    int32_t item;        /* the open pass's item that needs it, -1: none */
+    uint8_t state;       /* enum slot_state */
+    bool spec;           /* read ahead, and no pass has asked for it yet */
+    bool doomed;         /* spec and in flight, already known to be useless: freed when it lands */
+    bool ruled;          /* the policy knows it */
+};
+
+/* The slots of one class, or the transit slots: [first, first + n) of the cache's slots. */
+struct slot_pool {
+    int first, n;
+    int n_free, n_spec;          /* n_spec: slots with spec set */
+    int32_t *free;               /* a stack; the lowest slot on top at first */
+    struct cache_policy *policy; /* NULL for transit and for empty pools */
+};
+
+/* The requests of one expert that is being read. */
+struct load {
+    struct load *next; /* free list */
+    struct io_req *req;
+    const struct io_req *bad; /* the first that failed */
+    int n_left;
+    int slot;
+};
+
+enum item_state { ITEM_PLANNED = 0, ITEM_READING, ITEM_READY, ITEM_HELD, ITEM_DONE };
+
+struct pass_item {
+    int32_t expert;
+    int32_t slot;   /* -1: waits for a transit slot, or done with it */
+    uint32_t count; /* tokens that chose it */
+    uint8_t state;
+    bool early; /* was read ahead */
+};
+
+struct pass {
+    bool open;
+    enum cache_order order;
+    int layer, n;
+    int n_planned;  /* items not yet submitted */
+    int n_reading;  /* items in flight */
+    int n_handed;   /* items that next has given out; in ascending order also the cursor */
+    int n_held;     /* handed out and not released */
+    int issue_from; /* no planned item before it */
+    struct pass_item *item;
+    int32_t *ready; /* FIFO of items for CACHE_AS_READY */
+    int ready_head, ready_tail;
+    struct pass_rank {
+        uint32_t count;
+        int32_t item;
+    } * rank; /* scratch: misses by falling count */
+    struct sl_err err;
+};
+
+struct ahead {
+    int layer;       /* -1: none */
+    int next_expert; /* all before it were considered */
+    int n_open;      /* experts in flight that no pass has asked for */
+};
+
+struct cache {
+    struct cache_config cfg; /* its layers are ours */
+    struct cache_layer *layers;
+    struct cache_geometry geo;
+    struct cache_sizes sizes;
+    struct cache_arena arena;
+    struct io_reader *reader; /* borrowed */
+
+    struct cache_slot *slot;
+    int n_slots;
+    struct slot_pool *pool; /* n_classes + 1 */
+    int32_t *free_stacks;   /* the pools' */
+
+    /* Experts have keys: first_key[layer] + id. */
+    int32_t *first_key;
+    int32_t *where;   /* key -> slot, -1 */
+    uint32_t *routed; /* key -> tokens of this prompt that chose it */
+    uint8_t *known;   /* key -> 1: was in a cache slot once */
+
+    struct load *load;
+    struct io_req *req; /* the loads' */
+    struct load *free_load;
+    int n_loads, n_open; /* open: in flight */
+    int reqs_per_load;
+
+    struct pass pass;
+    struct ahead ahead;
+    bool in_prompt;
+    struct cache_stats stats;
+};
+
+/* Requests to be submitted together, in order. */
+struct req_chain {
+    struct io_req *head, **tail;
+    int n;
+};
+static inline void cache_init_chain(struct req_chain *q)
+{
+    *q = (struct req_chain){.tail = &q->head};
+}
+
+static inline struct slot_pool *cache_transit(struct cache *c)
+{
+    return &c->pool[c->geo.n_classes];
+}
+
+/* cache.c */
+uint64_t cache_count_tables(const struct cache_config *cfg, const struct cache_geometry *g);
+
+/* load.c: slots and reads */
+int cache_pop_slot(struct slot_pool *p); /* -1: none is free */
+void cache_free_slot(struct cache *c, int slot);
+/* Free a slot of p that was read ahead and not asked for; false: there is none that has landed. */
+bool cache_reclaim_slot(struct cache *c, struct slot_pool *p);
+/* No pass wants what was read ahead into slot: free it, now or when it lands. */
+void cache_waste_slot(struct cache *c, int slot);
+/* Append the reads of an expert into slot to q; the slot is then READING. */
+void cache_start_load(struct cache *c, int slot, int layer, int expert, struct req_chain *q);
+void cache_submit_chain(struct cache *c, struct req_chain *q);
+/* Take what has arrived; wait: block until something has. False: nothing came. */
+bool cache_reap_loads(struct cache *c, bool wait);
+
+/* Take what has arrived, without waiting. */
+void cache_poll_loads(struct cache *c);
+
+/* pass.c: called by load.c when the slot of an item has landed; bad: NULL or the request that
+ * failed (the slot is then already free). */
+void cache_land_item(struct cache *c, int item, const struct io_req *bad);
+
+/* ahead.c */
+void cache_adopt_ahead(struct cache *c, int slot); /* a pass asks for what was read ahead */
+void cache_drop_ahead(struct cache *c, int layer); /* what layer's pass did not ask for */
+void cache_top_up_ahead(struct cache *c);          /* more reads if the drive has room */
+
+#endif

@@ -1,0 +1,434 @@
+/* pass.c: one layer's experts, from the ids to their views. */
+#include "cache/impl.h"
+
+#include "base/size.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Begin: what is there, and where the rest will go ---------------------------------------- */
+
+static int check_ids(const struct cache *c, int layer, const int32_t *ids, int n,
+                     struct sl_err *err)
+{
+    if (c->pass.open)
+        return err_set(err, SL_E_INTERNAL, "cache", "a pass begins while another is open");
+    if (layer < 0 || layer >= c->cfg.n_layers || c->layers[layer].n_parts == 0)
+        return err_set(err, SL_E_INTERNAL, "cache", "layer %d has no routed experts", layer);
+    int n_experts = c->layers[layer].n_experts;
+    if (n < 0 || n > n_experts)
+        return err_set(err, SL_E_INTERNAL, "cache", "%d of %d experts are asked for", n, n_experts);
+    for (int i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= n_experts || (i && ids[i] <= ids[i - 1]))
+            return err_set(err, SL_E_INTERNAL, "cache",
+                           "expert ids are not distinct, ascending and below %d", n_experts);
+    return 0;
+}
+
+static int32_t item_key(const struct cache *c, int i)
+{
+    return c->first_key[c->pass.layer] + c->pass.item[i].expert;
+}
+
+static void push_ready(struct pass *p, int i)
+{
+    if (p->order == CACHE_AS_READY)
+        p->ready[p->ready_tail++] = i;
+}
+
+/* Lease what is resident or on its way; count the prompt's routing. */
+static void look_up(struct cache *c, const int32_t *ids, const int32_t *counts)
+{
+    struct pass *p = &c->pass;
+    for (int i = 0; i < p->n; i++) {
+        struct pass_item *it = &p->item[i];
+        uint32_t tokens = counts && counts[i] > 0 ? (uint32_t)counts[i] : 1;
+        *it = (struct pass_item){.expert = ids[i], .slot = -1, .count = tokens};
+        int32_t key = item_key(c, i);
+        if (c->in_prompt && __builtin_add_overflow(c->routed[key], tokens, &c->routed[key]))
+            c->routed[key] = UINT32_MAX - 1;
+        it->slot = c->where[key];
+        it->early = it->slot >= 0 && c->slot[it->slot].spec;
+        if (it->slot >= 0 && !it->early) {
+            c->stats.hits++;
+        } else {
+            c->stats.misses++;
+            c->stats.rereads += c->known[key];
+        }
+        if (it->slot < 0) {
+            p->n_planned++;
+            continue;
+        }
+        c->slot[it->slot].item = i;
+        cache_adopt_ahead(c, it->slot);
+        if (c->slot[it->slot].state == SLOT_READY) {
+            it->state = ITEM_READY;
+            if (it->early)
+                c->stats.spec_useful_bytes += c->slot[it->slot].read_bytes;
+            push_ready(p, i);
+        } else {
+            it->state = ITEM_READING;
+            p->n_reading++;
+        }
+    }
+}
+
+struct victim_query {
+    const struct cache *c;
+    int first;          /* the pool's first slot */
+    uint32_t candidate; /* how often this prompt routed the expert that wants room; 0: decode */
+};
+
+/* In a prompt only experts that it routed less often give way, the least routed first; in decode
+ * the policy alone chooses. What this pass asked for stays. */
+static uint32_t victim_cost(const void *ctx, int slot)
+{
+    const struct victim_query *q = ctx;
+    const struct cache_slot *s = &q->c->slot[q->first + slot];
+    if (s->item >= 0)
+        return CACHE_COST_NEVER;
+    if (q->candidate == 0)
+        return 0;
+    uint32_t count = q->c->routed[s->key];
+    return count < q->candidate ? count : CACHE_COST_NEVER;
+}
+
+/* A cache slot for item i, promised to it; -1: it goes through transit. */
+static int find_room(struct cache *c, int i)
+{
+    struct slot_pool *p = &c->pool[c->geo.layer_class[c->pass.layer]];
+    if (p->n == 0)
+        return -1;
+    int slot = cache_pop_slot(p);
+    if (slot < 0 && cache_reclaim_slot(c, p))
+        slot = cache_pop_slot(p);
+    if (slot < 0) {
+        struct victim_query q = {.c = c, .first = p->first};
+        if (c->in_prompt)
+            q.candidate = c->routed[item_key(c, i)];
+        int v = p->policy->ops->victim(p->policy, victim_cost, &q);
+        if (v < 0)
+            return -1;
+        c->stats.evictions++;
+        cache_free_slot(c, p->first + v);
+        slot = cache_pop_slot(p);
+    }
+    struct cache_slot *s = &c->slot[slot];
+    s->state = SLOT_RESERVED;
+    s->layer = c->pass.layer;
+    s->key = item_key(c, i);
+    s->item = i;
+    return slot;
+}
+
+/* More often routed first, then lower id. */
+static int compare_ranks(const void *a, const void *b)
+{
+    const struct pass_rank *x = a, *y = b;
+    if (x->count != y->count)
+        return x->count > y->count ? -1 : 1;
+    return x->item < y->item ? -1 : x->item > y->item;
+}
+
+/* Which misses stay is settled here, by counts and policy alone; cache slots go to the most routed
+ * of a prompt's batch. */
+static void plan_misses(struct cache *c)
+{
+    struct pass *p = &c->pass;
+    int n = 0;
+    for (int i = 0; i < p->n; i++)
+        if (p->item[i].state == ITEM_PLANNED)
+            p->rank[n++] = (struct pass_rank){c->in_prompt ? c->routed[item_key(c, i)] : 0, i};
+    if (c->in_prompt)
+        qsort(p->rank, (size_t)n, sizeof *p->rank, compare_ranks);
+    for (int j = 0; j < n; j++)
+        p->item[p->rank[j].item].slot = find_room(c, p->rank[j].item);
+}
+
+/* Tell the policy, in rising id. */
+static void tell_policy(struct cache *c)
+{
+    struct slot_pool *pool = &c->pool[c->geo.layer_class[c->pass.layer]];
+    struct cache_policy *pol = pool->policy;
+    for (int i = 0; pol && i < c->pass.n; i++) {
+        int slot = c->pass.item[i].slot;
+        if (pol->ops->ask)
+            pol->ops->ask(pol, item_key(c, i), c->pass.item[i].count);
+        if (slot < pool->first || slot >= pool->first + pool->n)
+            continue; /* in transit */
+        if (c->slot[slot].ruled)
+            pol->ops->touch(pol, slot - pool->first);
+        else
+            pol->ops->insert(pol, slot - pool->first, item_key(c, i));
+        c->slot[slot].ruled = true;
+    }
+}
+
+/* ---- Reads ----------------------------------------------------------------------------------- */
+
+static int take_transit(struct cache *c)
+{
+    struct slot_pool *t = cache_transit(c);
+    if (t->n_free == 0)
+        cache_reclaim_slot(c, t);
+    return cache_pop_slot(t);
+}
+
+/* Submit what has a slot, in rising id. In ascending order reads run ahead no further than the
+ * transit slots reach, so that an early id never waits behind a long queue of later ones. */
+static void issue_reads(struct cache *c)
+{
+    struct pass *p = &c->pass;
+    struct req_chain q;
+    cache_init_chain(&q);
+    bool dry = false; /* no transit slot is left */
+    int window = p->order == CACHE_ASCENDING ? cache_transit(c)->n : INT32_MAX;
+    int i = p->issue_from, first = -1; /* first: stays planned */
+    for (int left = p->n_planned; left > 0 && p->n_reading < window; i++) {
+        struct pass_item *it = &p->item[i];
+        if (it->state != ITEM_PLANNED)
+            continue;
+        left--;
+        if (it->slot < 0 && !dry) {
+            it->slot = take_transit(c);
+            dry = it->slot < 0;
+        }
+        if (it->slot < 0) {
+            first = first < 0 ? i : first;
+            continue;
+        }
+        cache_start_load(c, it->slot, p->layer, it->expert, &q);
+        c->slot[it->slot].item = i;
+        it->state = ITEM_READING;
+        p->n_planned--;
+        p->n_reading++;
+    }
+    p->issue_from = first < 0 ? i : first;
+    cache_submit_chain(c, &q);
+}
+
+void cache_land_item(struct cache *c, int item, const struct io_req *bad)
+{
+    struct pass *p = &c->pass;
+    struct pass_item *it = &p->item[item];
+    p->n_reading--;
+    if (!bad) {
+        it->state = ITEM_READY;
+        if (it->early)
+            c->stats.spec_useful_bytes += c->slot[it->slot].read_bytes;
+        push_ready(p, item);
+        return;
+    }
+    it->state = ITEM_DONE;
+    it->slot = -1;
+    if (p->err.code)
+        return;
+    char where[sizeof p->err.where];
+    snprintf(where, sizeof where, "layer %d, expert %d", p->layer, it->expert);
+    const struct sl_err *e = &bad->err;
+    if (e->where[0] && !strstr(e->msg, e->where))
+        err_set(&p->err, e->code, where, "%s: %s", e->where, e->msg);
+    else
+        err_set(&p->err, e->code, where, "%s", e->msg);
+}
+
+static void drain_reads(struct cache *c)
+{
+    while (c->pass.n_reading > 0 && cache_reap_loads(c, true))
+        ;
+}
+
+int cache_pass_begin(struct cache *c, int layer, const int32_t *ids, const int32_t *counts, int n,
+                     enum cache_order order, struct sl_err *err)
+{
+    double t0 = clock_now();
+    int rc = check_ids(c, layer, ids, n, err);
+    if (rc)
+        return rc;
+    cache_poll_loads(c);
+    struct pass *p = &c->pass;
+    p->open = true;
+    p->order = order;
+    p->layer = layer;
+    p->n = n;
+    p->n_planned = p->n_reading = p->n_handed = p->n_held = p->issue_from = 0;
+    p->ready_head = p->ready_tail = 0;
+    p->err.code = 0;
+    look_up(c, ids, counts);
+    cache_drop_ahead(c, layer);
+    plan_misses(c);
+    tell_policy(c);
+    issue_reads(c);
+    c->stats.mgmt_s += clock_now() - t0;
+    return 0;
+}
+
+/* ---- Handing out ----------------------------------------------------------------------------- */
+
+/* The item that is handed out next if it is there and at most max_count tokens chose it; -1. */
+static int take_ready(struct pass *p, uint32_t max_count)
+{
+    int i = -1;
+    if (p->order == CACHE_AS_READY && p->ready_head < p->ready_tail)
+        i = p->ready[p->ready_head];
+    else if (p->order == CACHE_ASCENDING && p->n_handed < p->n)
+        i = p->item[p->n_handed].state == ITEM_READY ? p->n_handed : -1;
+    if (i < 0 || p->item[i].count > max_count)
+        return -1;
+    p->ready_head += p->order == CACHE_AS_READY;
+    return i;
+}
+
+/* Nothing is ready, nothing is being read, and the next read finds no transit slot. When later
+ * items that were read ahead hold such slots, the last of them gives its own back and is read
+ * again; else the caller holds them all. */
+static bool take_back(struct cache *c)
+{
+    struct pass *p = &c->pass;
+    for (int i = p->n; i-- > p->n_handed;) {
+        struct pass_item *it = &p->item[i];
+        if (it->state != ITEM_READY || !it->early || it->slot < cache_transit(c)->first)
+            continue;
+        uint64_t bytes = c->slot[it->slot].read_bytes;
+        it->early = false;
+        c->stats.spec_useful_bytes -= bytes;
+        c->stats.spec_wasted_bytes += bytes;
+        cache_free_slot(c, it->slot);
+        it->slot = -1;
+        it->state = ITEM_PLANNED;
+        p->n_planned++;
+        if (i < p->issue_from)
+            p->issue_from = i;
+        return true;
+    }
+    return false;
+}
+
+static bool wait_for_read(struct cache *c)
+{
+    double t0 = clock_now();
+    bool got = cache_reap_loads(c, true);
+    c->stats.stall_s += clock_now() - t0;
+    return got;
+}
+
+/* As cache_pass_next and, without wait, cache_pass_try. Without overlap the pass alternates between
+ * reading all it has slots for and handing all of that out. */
+static int next_item(struct cache *c, uint32_t max_count, bool wait, int *index)
+{
+    struct pass *p = &c->pass;
+    bool overlap = c->cfg.overlap;
+    cache_poll_loads(c);
+    for (;;) {
+        if (p->err.code)
+            return p->err.code;
+        if (p->n_handed == p->n)
+            return 0;
+        if (overlap)
+            issue_reads(c);
+        int i = overlap || p->n_reading == 0 ? take_ready(p, max_count) : -1;
+        if (i >= 0) {
+            *index = i;
+            return 1;
+        }
+        if (!wait)
+            return CACHE_NOT_READY;
+        if (!overlap && p->n_reading == 0)
+            issue_reads(c);
+        if (c->n_open > 0 ? wait_for_read(c) : take_back(c))
+            continue;
+        return err_set(&p->err, SL_E_INTERNAL, "cache",
+                       c->n_open ? "the reader lost %d reads"
+                                 : "%d experts are held and no slot is left for the next",
+                       c->n_open ? c->n_open : p->n_held);
+    }
+}
+
+static void fill_view(const struct cache *c, const struct pass_item *it, struct expert_view *view)
+{
+    const struct cache_layer *ly = &c->layers[c->pass.layer];
+    const struct cache_class *k = &c->geo.cls[c->geo.layer_class[c->pass.layer]];
+    *view = (struct expert_view){0};
+    for (int j = 0; j < ly->n_parts; j++)
+        view->part[j] = c->slot[it->slot].base + k->part_at[j] +
+                        cache_get_window(&ly->part[j], it->expert, c->cfg.align).skip;
+}
+
+static int hand_out(struct cache *c, uint32_t max_count, bool wait, int *index,
+                    struct expert_view *view, struct sl_err *err)
+{
+    double t0 = clock_now(), stall0 = c->stats.stall_s;
+    struct pass *p = &c->pass;
+    if (!p->open)
+        return err_set(err, SL_E_INTERNAL, "cache", "no pass is open");
+    int rc = next_item(c, max_count, wait, index);
+    if (rc == 1) {
+        struct pass_item *it = &p->item[*index];
+        it->state = ITEM_HELD;
+        p->n_handed++;
+        p->n_held++;
+        fill_view(c, it, view);
+    } else if (rc < 0) {
+        drain_reads(c);
+        if (err)
+            *err = p->err;
+    }
+    if (rc >= 0)
+        cache_top_up_ahead(c);
+    c->stats.mgmt_s += clock_now() - t0 - (c->stats.stall_s - stall0);
+    return rc;
+}
+
+int cache_pass_next(struct cache *c, int *index, struct expert_view *view, struct sl_err *err)
+{
+    return hand_out(c, UINT32_MAX, true, index, view, err);
+}
+
+int cache_pass_try(struct cache *c, int max_count, int *index, struct expert_view *view,
+                   struct sl_err *err)
+{
+    return hand_out(c, max_count < 0 ? 0 : (uint32_t)max_count, false, index, view, err);
+}
+
+void cache_pass_release(struct cache *c, int index)
+{
+    double t0 = clock_now();
+    struct pass *p = &c->pass;
+    assert(p->open && index >= 0 && index < p->n && p->item[index].state == ITEM_HELD);
+    struct pass_item *it = &p->item[index];
+    it->state = ITEM_DONE;
+    p->n_held--;
+    if (c->slot[it->slot].pool == c->geo.n_classes) {
+        cache_free_slot(c, it->slot);
+        it->slot = -1;
+    }
+    cache_poll_loads(c);
+    if (c->cfg.overlap && !p->err.code)
+        issue_reads(c);
+    cache_top_up_ahead(c);
+    c->stats.mgmt_s += clock_now() - t0;
+}
+
+void cache_pass_end(struct cache *c)
+{
+    double t0 = clock_now();
+    struct pass *p = &c->pass;
+    if (!p->open)
+        return;
+    drain_reads(c);
+    for (int i = 0; i < p->n; i++) {
+        int slot = p->item[i].slot;
+        if (slot < 0 || c->slot[slot].state == SLOT_READING) /* the latter: the reader lost it */
+            continue;
+        c->slot[slot].item = -1;
+        if (c->slot[slot].pool == c->geo.n_classes || c->slot[slot].state == SLOT_RESERVED)
+            cache_free_slot(c, slot);
+    }
+    p->n = p->n_planned = p->n_held = p->n_handed = 0;
+    p->err.code = 0;
+    p->open = false;
+    cache_top_up_ahead(c);
+    c->stats.mgmt_s += clock_now() - t0;
+}
