@@ -82,6 +82,22 @@ struct attn_args {
     size_t out_stride;
 };
 
+/* Elementary functions over vectors (docs/arithmetic.md); sigmoid(x) = 1 / (1 + exp(-x)), silu(x) =
+ * x * sigmoid(x). */
+enum math_fn {
+    MF_EXP,
+    MF_EXP2,
+    MF_LOG,
+    MF_LOG1P,
+    MF_SIGMOID,
+    MF_SILU,
+    MF_GELU_TANH,
+    MF_GELU_ERF,
+    MF_TANH,
+    MF_SOFTPLUS,
+    MF_COUNT
+};
+
 struct kernels {
     enum kern_level level;
     struct mat_kernel mat[QT_COUNT];
@@ -111,6 +127,7 @@ struct kernels {
     float (*dot)(const float *a, const float *b, int n); /* sixteen lanes, padded by +0 */
     float (*sum)(const float *a, int n);                 /* sixteen lanes */
     float (*exp1)(float x);
+    void (*map[MF_COUNT])(const float *x, int n, float *y); /* y_i = f(x_i); y may be x */
 };
 
 /* max_level: upper bound (KL_COUNT: none). Levels of another architecture than this CPU's mean
