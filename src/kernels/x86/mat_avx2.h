@@ -1,0 +1,127 @@
+/* mat_avx2.h: what the AVX2 products share. Included only by files compiled for AVX2, FMA, F16C. */
+#ifndef KERNELS_X86_MAT_AVX2_H
+#define KERNELS_X86_MAT_AVX2_H
+
+#include <immintrin.h>
+
+#include "kernels/mat.h"
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* The parts of kernels_mat_avx2. */
+void kernels_mat_avx2_k(struct kernels *k);
+void kernels_mat_avx2_32(struct kernels *k);
+void kernels_mat_avx2_float(struct kernels *k);
+void kernels_mat_avx2_gemm(struct kernels *k);
+
+ALWAYS_INLINE __m128i load128(const void *p)
+{
+    return _mm_loadu_si128(p);
+}
+
+ALWAYS_INLINE __m256i load256(const void *p)
+{
+    return _mm256_loadu_si256(p);
+}
+
+/* The dword at p in all lanes. */
+ALWAYS_INLINE __m256i load_dword(const void *p)
+{
+    int32_t v;
+
+    memcpy(&v, p, sizeof v);
+    return _mm256_set1_epi32(v);
+}
+
+/* Lane r of the result: sum of the eight lanes of v[r]. */
+ALWAYS_INLINE __m256i sum_lanes8(const __m256i v[8])
+{
+    __m256i a[4], b[2];
+
+    for (int i = 0; i < 4; i++)
+        a[i] = _mm256_add_epi32(_mm256_unpacklo_epi32(v[2 * i], v[2 * i + 1]),
+                                _mm256_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
+    for (int i = 0; i < 2; i++)
+        b[i] = _mm256_add_epi32(_mm256_unpacklo_epi64(a[2 * i], a[2 * i + 1]),
+                                _mm256_unpackhi_epi64(a[2 * i], a[2 * i + 1]));
+    return _mm256_add_epi32(_mm256_permute2x128_si256(b[0], b[1], 0x20),
+                            _mm256_permute2x128_si256(b[0], b[1], 0x31));
+}
+
+/* The eight F16 of v as floats (exact). */
+ALWAYS_INLINE __m256 widen_f16(__m128i v)
+{
+    return _mm256_cvtph_ps(v);
+}
+
+/* 2^(e - 128) for eight bytes e: e < 2 is subnormal. */
+ALWAYS_INLINE __m256 widen_e8m0_half(__m128i e)
+{
+    const __m256i v = _mm256_cvtepu8_epi32(e);
+    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(v, _mm256_set1_epi32(1)), 23);
+    const __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), v);
+
+    return _mm256_castsi256_ps(
+        _mm256_blendv_epi8(normal, subnormal, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), v)));
+}
+
+/* Prefetch bytes bytes at p. */
+ALWAYS_INLINE void prefetch_bytes(const uint8_t *p, int bytes)
+{
+    for (int i = 0; i < bytes; i += 64)
+        _mm_prefetch((const char *)(p + i), _MM_HINT_T0);
+}
+
+/* Rows are taken in groups that fill the SIMD lanes. While one group is multiplied, a coming group
+ * is prefetched whole and in address order: that keeps the DRAM page streams few, where a prefetch
+ * per row would open eight. How far ahead: whole groups, at least this many bytes (measured: 24 to
+ * 32 KiB cover the latency, and fit into the L1 and L2 of every CPU at hand). */
+#define PREFETCH_AHEAD ((size_t)24 << 10)
+
+ALWAYS_INLINE size_t groups_ahead(size_t group_bytes)
+{
+    return (PREFETCH_AHEAD + group_bytes - 1) / group_bytes * group_bytes;
+}
+
+/* Where to prefetch while the group at w is in work; NULL near the end of the rows. */
+ALWAYS_INLINE const uint8_t *prefetch_from(const struct mat_args *a, size_t at, size_t group_bytes)
+{
+    const size_t from = at + groups_ahead(group_bytes);
+
+    return from + group_bytes <= (size_t)a->n_rows * a->row_bytes ? a->w + from : NULL;
+}
+
+/* Eight rows of weights, stride bytes apart (0: eight times the same row, for what is left over),
+ * against the packed activations of one token; lane r of the result belongs to row r. */
+struct row_group {
+    const uint8_t *w;
+    size_t stride;
+    const void *x;
+    int n_blocks;
+    const uint8_t *prefetch;
+};
+typedef __m256 gemv_group_fn(const struct row_group *g);
+
+/* All rows of a GEMV. When their number is no multiple of eight the last group overlaps the one
+ * before it: a row gives the same bytes in any lane. */
+ALWAYS_INLINE void gemv_rows(const struct mat_args *a, int block_values, gemv_group_fn *group)
+{
+    const size_t group_bytes = 8 * a->row_bytes;
+    struct row_group g = {a->w, a->row_bytes, a->x, a->n_cols / block_values, NULL};
+
+    if (a->n_rows < 8) {
+        g.stride = 0;
+        for (int r = 0; r < a->n_rows; r++, g.w += a->row_bytes)
+            a->y[r] = _mm256_cvtss_f32(group(&g));
+        return;
+    }
+    for (int r = 0; r < a->n_rows; r += 8) {
+        const int first = r + 8 <= a->n_rows ? r : a->n_rows - 8;
+        const size_t at = (size_t)first * a->row_bytes;
+        g.w = a->w + at;
+        g.prefetch = prefetch_from(a, at, group_bytes);
+        _mm256_storeu_ps(a->y + first, group(&g));
+    }
+}
+
+#endif
