@@ -219,7 +219,7 @@ static bool in_range(const struct opt_row *row, double v)
     return row->min == row->max || (v >= row->min && v <= row->max);
 }
 
-/* A range as text: "0 to 64", "at least 1M". */
+/* A range as text that goes on after "a number": " from 0 to 64", ", at least 1M". */
 static void range_say(const struct opt_row *row, char *buf, size_t size)
 {
     char lo[32], hi[32];
@@ -230,10 +230,10 @@ static void range_say(const struct opt_row *row, char *buf, size_t size)
         snprintf(lo, sizeof lo, "%.15g", row->min);
         snprintf(hi, sizeof hi, "%.15g", row->max);
     }
-    if (row->max >= 1e15)
-        snprintf(buf, size, "at least %s", lo);
+    if (row->max >= 1e9 && row->type != OPT_LIST)
+        snprintf(buf, size, ", at least %s", lo);
     else
-        snprintf(buf, size, "%s to %s", lo, hi);
+        snprintf(buf, size, "%s from %s to %s", row->type == OPT_LIST ? "," : "", lo, hi);
 }
 
 static int fail_value(const struct opt_row *row, const char *name, const char *value,
@@ -250,9 +250,8 @@ static int fail_value(const struct opt_row *row, const char *name, const char *v
         return err_set(err, SL_E_ARG, name, "%s: '%s' is not one of %s", name, value, words);
     if (row->min != row->max)
         range_say(row, range, sizeof range);
-    return err_set(err, SL_E_ARG, name, "%s: '%s' is not %s%s%s%s%s", name, value,
-                   wanted[row->type], range[0] != '\0' ? ", " : "", range,
-                   words[0] != '\0' ? ", or " : "", words);
+    return err_set(err, SL_E_ARG, name, "%s: '%s' is not %s%s%s%s", name, value, wanted[row->type],
+                   range, words[0] != '\0' ? ", or " : "", words);
 }
 
 static bool list_ok(const struct opt_row *row, const char *s)
@@ -319,7 +318,7 @@ static bool value_parse(const struct opt_row *row, const char *s, void *values)
     return true;
 }
 
-static void set_defaults(const struct opt_cmd *cmd, void *values)
+static int set_defaults(const struct opt_cmd *cmd, void *values, struct sl_err *err)
 {
     for (size_t i = 0; i < cmd->n_rows; i++) {
         const struct opt_row *row = &cmd->rows[i];
@@ -327,15 +326,19 @@ static void set_defaults(const struct opt_cmd *cmd, void *values)
         const double none = 0;
         const char *null = NULL;
         char *at = (char *)values + row->offset;
-        if (row->def != NULL)
-            value_parse(row, row->def, values); /* a table error shows in tests/cli */
-        else if (row->type == OPT_FLOAT)
+        if (row->def != NULL) {
+            if (!value_parse(row, row->def, values))
+                return err_set(err, SL_E_INTERNAL, row->names, "default '%s' of %s is no value",
+                               row->def, row->names);
+        } else if (row->type == OPT_FLOAT) {
             memcpy(at, &none, sizeof none);
-        else if (row->type == OPT_STR || row->type == OPT_LIST)
+        } else if (row->type == OPT_STR || row->type == OPT_LIST) {
             memcpy(at, &null, sizeof null);
-        else
+        } else {
             memcpy(at, &zero, sizeof zero);
+        }
     }
+    return SL_OK;
 }
 
 /* ---- The command line ----------------------------------------------------------------------- */
@@ -396,7 +399,9 @@ int opts_parse(const struct opt_cmd *cmd, int argc, char **argv, void *values,
     memset(seen, 0, sizeof *seen);
     if (cmd->n_rows > OPTS_MAX_ROWS)
         return err_set(err, SL_E_INTERNAL, cmd->name, "the option table is too long");
-    set_defaults(cmd, values);
+    int rc = set_defaults(cmd, values, err);
+    if (rc < 0)
+        return rc;
     seen->operands = argv + 1; /* operands are moved to the front as they are met */
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--") == 0) {
@@ -407,7 +412,7 @@ int opts_parse(const struct opt_cmd *cmd, int argc, char **argv, void *values,
         } else if (argv[i][0] != '-' || argv[i][1] == '\0') { /* "-" alone: standard input */
             seen->operands[n_operands++] = argv[i];
         } else {
-            int rc = parse_option(cmd, argc, argv, &i, values, seen, err);
+            rc = parse_option(cmd, argc, argv, &i, values, seen, err);
             if (rc < 0)
                 return rc;
         }

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Ctrl-C, SIGTERM and a reader that goes away."""
+import argparse
+import array
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+
+failures = []
+
+
+def check(ok, what):
+    if not ok:
+        failures.append(what)
+
+
+def start(command, *args):
+    return subprocess.Popen(command + ["run", "-p", "Once upon a time", "--ignore-eos", "-n",
+                                       "100000", "-c", "4096", *args],
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE)
+
+
+def check_interrupt(command, sig):
+    """The first signal ends the run after a token: report, results, status 128 + signal."""
+    p = start(command, "--ids-out", "ids")
+    p.stdout.read(1)  # generation has begun
+    p.send_signal(sig)
+    _, err = p.communicate(timeout=240)
+    check(p.returncode == 128 + sig, f"{sig}: status {p.returncode}: {err[-500:]!r}")
+    check(b"\ngeneration: " in err and b"\nmemory: " in err, f"{sig}: no report: {err!r}")
+    with open("ids", "rb") as f:
+        ids = array.array("i", f.read())
+    said = int(err.split(b"\ngeneration: ")[1].split()[0])
+    prompt = int(err.split(b"\nprefill: ")[1].split()[0])
+    check(len(ids) == said + prompt, f"{sig}: {len(ids)} ids for {prompt} + {said} tokens")
+    os.remove("ids")
+
+
+def check_second(command):
+    """The second one ends it at once. It is stopped in between so that both arrive together."""
+    p = start(command, "--ids-out", "ids")
+    p.stdout.read(1)
+    p.send_signal(signal.SIGSTOP)
+    p.send_signal(signal.SIGINT)
+    p.send_signal(signal.SIGTERM)
+    p.send_signal(signal.SIGCONT)
+    _, err = p.communicate(timeout=240)
+    check(p.returncode in (130, 143), f"second signal: status {p.returncode}")
+    check(b"\ngeneration: " not in err, "second signal: it went on to the report")
+    check(os.listdir(".") == [], f"second signal: left behind {os.listdir('.')}")
+
+
+def check_closed_pipe(command):
+    p = start(command, "--ids-out", "ids")
+    p.stdout.read(1)
+    p.stdout.close()
+    err = p.stderr.read()
+    p.wait(timeout=240)
+    last = err.rstrip(b"\n").split(b"\n")[-1]
+    check(p.returncode == 1, f"closed pipe: status {p.returncode}")
+    check(last == b"sluice: cannot write to standard output: Broken pipe", f"closed pipe: {last!r}")
+    check(os.listdir(".") == [], f"closed pipe: left behind {os.listdir('.')}")
+
+
+def main():
+    a = argparse.ArgumentParser()
+    a.add_argument("--program", required=True)
+    a.add_argument("--emulator", default="")
+    a = a.parse_args()
+    command = a.emulator.split() + [os.path.abspath(a.program)]
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        check_interrupt(command, signal.SIGINT)
+        check_interrupt(command, signal.SIGTERM)
+        check_second(command)
+        check_closed_pipe(command)
+        os.chdir("/")
+    for f in failures:
+        print(f)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
