@@ -69,7 +69,7 @@ void way_describe(const struct way *w, char *text, size_t n)
 
 static void set_cache(const struct subject *s, int level, struct sl_engine_options *o)
 {
-    int half = s->n_expert / 2 > s->k ? s->n_expert / 2 : s->k;
+    int half = s->n_bank / 2 > s->k ? s->n_bank / 2 : s->k;
     o->stream = SL_STREAM_ON;
     switch (level) {
     case CACHE_NONE:
@@ -82,7 +82,7 @@ static void set_cache(const struct subject *s, int level, struct sl_engine_optio
         o->cache_slots = s->k + 1;
         break;
     case CACHE_ALL:
-        o->cache_slots = s->n_expert;
+        o->cache_slots = s->n_bank;
         break;
     case CACHE_RESIDENT:
         o->stream = SL_STREAM_OFF;

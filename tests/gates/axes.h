@@ -28,10 +28,11 @@ struct subject {
     char split[512], split_bare[512]; /* first shards of its split forms; "": none were made */
     const int32_t *ids;
     int n_prompt, n_step, n_ctx;
-    int n_expert, k; /* 0 for dense models */
+    int n_expert, k; /* of a layer; 0 for dense models */
+    int n_bank;      /* experts of all layers */
 };
 
-/* A way to run: a level of each axis. All 0: streamed, half of the experts cached. */
+/* A way to run: a level of each axis. All 0: streamed, half of all experts cached. */
 struct way {
     int level[AX_COUNT];
 };

@@ -48,6 +48,7 @@ static void ask_shape(struct subject *s)
     sl_engine_info(e, &info);
     s->n_expert = info.n_expert;
     s->k = info.n_expert_used;
+    s->n_bank = info.n_expert * info.n_layer;
     sl_engine_close(&e);
 }
 
