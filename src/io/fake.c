@@ -115,6 +115,7 @@ static void fake_submit(struct io_reader *r, struct io_req *list, int n)
     for (int i = 0; i < n; i++) {
         struct io_req *req = list;
         list = req->next;
+        req->next = NULL;
         if (!make_room(f)) {
             io_queue_put(&f->refused, req);
             continue;
