@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct run {
@@ -72,6 +73,21 @@ static int put_rest(struct run *r, struct sl_err *err)
         return SL_OK;
     sl_detok_flush(r->detok, &text, &n);
     return put_text(r, text, n, err);
+}
+
+/* Where text and report meet, on a terminal or in one log, the report starts on a line of its own.
+ * A file or pipe that gets the text alone gets nothing added. */
+static void end_line(struct run *r)
+{
+    struct stat out, err;
+    if (!r->text_open)
+        return;
+    if (fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
+        out.st_dev == err.st_dev && out.st_ino == err.st_ino)
+        fputc('\n', stderr);
+    else if (isatty(STDOUT_FILENO))
+        (void)!write(STDOUT_FILENO, "\n", 1);
+    r->text_open = false;
 }
 
 /* ---- Loading -------------------------------------------------------------------------------- */
@@ -215,10 +231,7 @@ static int generate(struct run *r, struct sl_err *err)
     rep->loop_s = t - start;
     if (rc == SL_OK)
         rc = put_rest(r, err);
-    if (r->text_open && isatty(STDOUT_FILENO)) { /* the report starts on a line of its own */
-        static const char newline = '\n';
-        (void)!write(STDOUT_FILENO, &newline, 1);
-    }
+    end_line(r);
     if (rc == SL_OK && !end && stop_signal() == 0 && rep->n_generated < (size_t)r->args->n_predict)
         fprintf(stderr, "note: the context of %d tokens is full; -c sets a larger one\n",
                 rep->plan.n_ctx);

@@ -8,9 +8,9 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 "$root/scripts/setup.sh"
 "$root/scripts/build.sh"
 
-prompt='Once upon a time there was'
+prompt='Tell me the story of the Fox and the Crow.'
 echo
 echo "> $prompt"
 echo
 exec "$root/build/cli/sluice" run --moe-stream -m "$root/models/storyteller.gguf" \
-    -p "$prompt" -n 200 --temp 0.7 --top-p 0.9 --seed 7 "$@"
+    --chatml -p "$prompt" -n 200 --temp 0.6 --top-p 0.9 --seed 3 "$@"
