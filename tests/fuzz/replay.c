@@ -15,17 +15,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_INPUT ((size_t)1 << 20)
-#define VARIANTS  256 /* cuts, and changed bytes, for each input */
+#define INPUT_MAX_BYTES ((size_t)1 << 20)
+#define VARIANTS        256 /* cuts, and changed bytes, for each input */
 
-static uint8_t *room; /* MAX_INPUT bytes, then the guard page */
+static uint8_t *room; /* INPUT_MAX_BYTES bytes, then the guard page */
 static size_t n_files, n_calls;
 
 static void make_room(void)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    room = mmap(NULL, MAX_INPUT + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (room == MAP_FAILED || mprotect(room + MAX_INPUT, page, PROT_NONE) != 0) {
+    room = mmap(NULL, INPUT_MAX_BYTES + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                -1, 0);
+    if (room == MAP_FAILED || mprotect(room + INPUT_MAX_BYTES, page, PROT_NONE) != 0) {
         perror("replay: guard page");
         exit(1);
     }
@@ -33,7 +34,7 @@ static void make_room(void)
 
 static void call(const uint8_t *p, size_t n)
 {
-    uint8_t *at = room + MAX_INPUT - n;
+    uint8_t *at = room + INPUT_MAX_BYTES - n;
     memmove(at, p, n);
     LLVMFuzzerTestOneInput(at, n);
     n_calls++;
@@ -59,12 +60,12 @@ static void variants(uint8_t *p, size_t n)
 static void replay_file(const char *path)
 {
     FILE *f = fopen(path, "rb");
-    uint8_t *p = malloc(MAX_INPUT);
+    uint8_t *p = malloc(INPUT_MAX_BYTES);
     if (!f || !p) {
         perror(path);
         exit(1);
     }
-    size_t n = fread(p, 1, MAX_INPUT, f);
+    size_t n = fread(p, 1, INPUT_MAX_BYTES, f);
     int bad = ferror(f);
     fclose(f);
     if (bad) {
