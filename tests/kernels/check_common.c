@@ -132,18 +132,11 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 void check_bench(struct check *c, void (*fn)(void *arg), void *arg, double bytes, double ops)
 {
-    double per_call[5];
+    double best = 1e30;
 
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 10; i++) {
         const double start = seconds();
         double now;
         int n = 0;
@@ -151,12 +144,12 @@ void check_bench(struct check *c, void (*fn)(void *arg), void *arg, double bytes
             fn(arg);
             n++;
             now = seconds();
-        } while (now < start + 0.05);
-        per_call[i] = (now - start) / n;
+        } while (now < start + 0.02);
+        if ((now - start) / n < best)
+            best = (now - start) / n;
     }
-    qsort(per_call, 5, sizeof *per_call, by_value);
     printf("%-10s %-40s %10.2f us %8.2f GB/s %9.2f Gop/s\n", kernels_level_name(c->k.level),
-           c->what, per_call[2] * 1e6, bytes / per_call[2] * 1e-9, ops / per_call[2] * 1e-9);
+           c->what, best * 1e6, bytes / best * 1e-9, ops / best * 1e-9);
 }
 
 bool check_init(struct check *c, enum kern_level level, uint64_t seed)

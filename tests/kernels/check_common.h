@@ -62,7 +62,7 @@ bool check_same(struct check *c, const void *got, const void *want, size_t n);
 bool check_true(struct check *c, bool ok, const char *message);
 
 /* Print the speed of fn(arg), which touches bytes bytes and does ops operations per call; it is
- * called until 50 ms have passed, five times, and the median counts. */
+ * called for 20 ms, ten times, and the fastest counts: what else runs on the machine only slows. */
 void check_bench(struct check *c, void (*fn)(void *arg), void *arg, double bytes, double ops);
 
 #endif

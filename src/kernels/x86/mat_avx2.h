@@ -38,9 +38,11 @@ ALWAYS_INLINE __m256i sum_lanes8(const __m256i v[8])
 {
     __m256i a[4], b[2];
 
+#pragma GCC unroll 4
     for (int i = 0; i < 4; i++)
         a[i] = _mm256_add_epi32(_mm256_unpacklo_epi32(v[2 * i], v[2 * i + 1]),
                                 _mm256_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
+#pragma GCC unroll 2
     for (int i = 0; i < 2; i++)
         b[i] = _mm256_add_epi32(_mm256_unpacklo_epi64(a[2 * i], a[2 * i + 1]),
                                 _mm256_unpackhi_epi64(a[2 * i], a[2 * i + 1]));
@@ -68,6 +70,7 @@ ALWAYS_INLINE __m256 widen_e8m0_half(__m128i e)
 /* Prefetch bytes bytes at p. */
 ALWAYS_INLINE void prefetch_bytes(const uint8_t *p, int bytes)
 {
+#pragma GCC unroll 32
     for (int i = 0; i < bytes; i += 64)
         _mm_prefetch((const char *)(p + i), _MM_HINT_T0);
 }
