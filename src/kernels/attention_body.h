@@ -74,39 +74,31 @@ static void attn_merge(float m, float l, const float *o, float *M, float *L, flo
 {
     const float n = m > *M ? m : *M;
     const float a = math_exp(*M - n), b = math_exp(m - n);
-    float x[16], y[16];
 
     *L = fmaf(*L, a, l * b);
     *M = n;
-    for (int i = 0; i < dim; i += 16) {
-        const int k = lanes_load(x, O, i, dim);
-        lanes_load(y, o, i, dim);
+    int i = 0;
+    for (; i <= dim - 16; i += 16) {
+        float x[16];
         for (int j = 0; j < 16; j++)
-            x[j] = fmaf(x[j], a, y[j] * b);
-        lanes_store(O, i, x, k);
+            x[j] = fmaf(O[i + j], a, o[i + j] * b);
+        for (int j = 0; j < 16; j++)
+            O[i + j] = x[j];
     }
+    for (; i < dim; i++)
+        O[i] = fmaf(O[i], a, o[i] * b);
 }
 
 static void attn_finish(const float *sink, float M, float L, float *O, int dim)
 {
-    float x[16];
-    float a = 1.0f;
-
     if (sink) {
         const float z = *sink;
         const float n = z > M ? z : M;
-        a = math_exp(M - n);
+        const float a = math_exp(M - n);
         L = fmaf(L, a, math_exp(z - n));
+        lanes_run(scale_lanes, O, O, a, dim, O);
     }
-    for (int i = 0; i < dim; i += 16) {
-        const int k = lanes_load(x, O, i, dim);
-        if (sink)
-            for (int j = 0; j < 16; j++)
-                x[j] = x[j] * a;
-        for (int j = 0; j < 16; j++)
-            x[j] = x[j] / L;
-        lanes_store(O, i, x, k);
-    }
+    lanes_run(divide_lanes, O, O, L, dim, O);
 }
 
 /* The whole operation; O lives in a->out. Scratch: scores of all heads, a chunk's o, then M and L
