@@ -48,6 +48,8 @@ static int reserve(void *p, size_t *cap, size_t n, size_t size, struct sl_err *e
 
 static int append(struct nfc *b, const char *s, size_t n, struct sl_err *err)
 {
+    if (n == 0)
+        return 0;
     int rc = reserve(&b->out, &b->cap, b->n + n, 1, err);
     if (rc)
         return rc;
