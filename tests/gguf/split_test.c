@@ -330,6 +330,55 @@ static void test_most_shards(void **state)
     gguf_close(&g);
 }
 
+static void same_data(const struct gguf *a, const struct gguf *b)
+{
+    assert_int_equal(gguf_n_tensors(a), gguf_n_tensors(b));
+    for (size_t i = 0; i < gguf_n_tensors(a); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(a, i), *u = gguf_find_tensor(b, t->name);
+        assert_non_null(u);
+        assert_true(t->type == u->type && t->bytes == u->bytes && t->n_dims == u->n_dims);
+        uint8_t *p = malloc(t->bytes), *q = malloc(t->bytes);
+        FILE *f = fopen(gguf_shard_path(a, t->shard), "rb");
+        FILE *h = fopen(gguf_shard_path(b, u->shard), "rb");
+        assert_true(p && q && f && h);
+        assert_true(fseeko(f, (off_t)t->offset, SEEK_SET) == 0);
+        assert_true(fseeko(h, (off_t)u->offset, SEEK_SET) == 0);
+        assert_int_equal(fread(p, 1, t->bytes, f), t->bytes);
+        assert_int_equal(fread(q, 1, u->bytes, h), u->bytes);
+        assert_memory_equal(p, q, t->bytes);
+        fclose(f);
+        fclose(h);
+        free(p);
+        free(q);
+    }
+}
+
+/* Sets made by tools/gguf_split.py hold what the whole file holds. */
+static void test_split_tool(void **state)
+{
+    (void)state;
+    static const char model[] = SL_SOURCE_DIR "/tests/data/arch/qwen3moe/model.gguf";
+    if (system("python3 -c pass >/dev/null 2>&1") != 0) {
+        print_message("skipped: no python3\n");
+        skip();
+    }
+    struct gguf *whole = open_ok(model);
+    for (int bare = 0; bare <= 1; bare++) {
+        char command[2000];
+        snprintf(command, sizeof command,
+                 "python3 %s/tools/gguf_split.py %s -n 4 -o %s %s >/dev/null", SL_SOURCE_DIR, model,
+                 at(bare ? "tool-bare" : "tool"), bare ? "--bare" : "");
+        assert_int_equal(system(command), 0);
+        struct gguf *g = open_ok(shard_name(bare ? "tool-bare" : "tool", 1, 4));
+        assert_int_equal(gguf_n_shards(g), 4);
+        assert_int_equal(gguf_n_kv(g), gguf_n_kv(whole) + 3);
+        assert_int_equal(gguf_tensor_at(g, 0)->shard, bare);
+        same_data(whole, g);
+        gguf_close(&g);
+    }
+    gguf_close(&whole);
+}
+
 static void test_failing_allocations(void **state)
 {
     (void)state;
@@ -364,6 +413,7 @@ int main(void)
         cmocka_unit_test(test_split_keys),
         cmocka_unit_test(test_lookalikes),
         cmocka_unit_test(test_most_shards),
+        cmocka_unit_test(test_split_tool),
         cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
