@@ -124,7 +124,23 @@ void way_spec(const struct subject *s, const struct way *w, enum sl_kv_type kv,
     }
 }
 
-static const char *check_cache(const struct way *w, const struct run_result *r)
+/* Experts (of a block) that the run asked for. */
+static uint64_t distinct_experts(const struct subject *s, const struct run_result *r)
+{
+    uint64_t n = 0;
+    for (int block = 0; block < r->n_layer; block++)
+        for (int id = 0; id < s->n_expert; id++) {
+            bool found = false;
+            for (int pos = 0; pos < r->n_pos && !found; pos++)
+                for (int i = 0; i < r->k && !found; i++)
+                    found = r->experts[(pos * r->n_layer + block) * r->k + i] == id;
+            n += found;
+        }
+    return n;
+}
+
+static const char *check_cache(const struct subject *s, const struct way *w,
+                               const struct run_result *r)
 {
     int level = w->level[AX_CACHE];
     const struct sl_phase_stats *p = &r->stats.prompt, *d = &r->stats.decode;
@@ -138,8 +154,12 @@ static const char *check_cache(const struct way *w, const struct run_result *r)
         return "nothing was read";
     if (level == CACHE_NONE && p->hits + d->hits != 0 && w->level[AX_CHUNK] == 1)
         return "hits without a cache";
-    if (level == CACHE_ALL && p->evictions + d->evictions + p->rereads + d->rereads != 0)
+    if (level != CACHE_ALL)
+        return NULL;
+    if (p->evictions + d->evictions + p->rereads + d->rereads != 0)
         return "evictions or second reads although every expert has a slot";
+    if (p->misses + d->misses != distinct_experts(s, r))
+        return "not one miss for each expert that was asked for";
     return NULL;
 }
 
@@ -163,5 +183,5 @@ const char *way_check(const struct subject *s, const struct way *w, const struct
         strcmp(r->cpu_level, "scalar") == 0)
         return "the scalar level although the CPU has vectors";
 #endif
-    return s->k > 0 ? check_cache(w, r) : NULL;
+    return s->k > 0 ? check_cache(s, w, r) : NULL;
 }

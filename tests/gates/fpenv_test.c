@@ -180,11 +180,11 @@ static void test_same_bytes(void **state)
 static void test_hostile_matters(void **state)
 {
     (void)state;
-    volatile float one = 1.0f, nine = 9.0f, tiny = 0x1p-130f, half = 0.5f;
+    volatile float one = 1.0f, dust = 0x1p-30f, tiny = 0x1p-130f, half = 0.5f;
     set_hostile();
-    volatile float up = one / nine, flushed = tiny * half;
+    volatile float up = one + dust, flushed = tiny * half;
     set_default();
-    volatile float nearest = one / nine, kept = tiny * half;
+    volatile float nearest = one + dust, kept = tiny * half;
     assert_true(up > nearest);
     assert_true(flushed == 0.0f && kept != 0.0f);
 }
