@@ -197,6 +197,18 @@ def rule_words(tree):
                 yield path, n, f"'{m.group(0)}' does not belong into the repository"
 
 
+def rule_links(tree):
+    """Relative links of the documents, and the paths that the tour names, exist."""
+    for path in tree.files(["."], (".md",)):
+        for n, line in enumerate(tree.read(path).splitlines(), 1):
+            names = [(os.path.dirname(path), m) for m in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", line)]
+            if path.endswith("docs/tour.md"):
+                names += [("", m) for m in re.findall(r"`((?:src|cli|include|tests)/[^`]*)`", line)]
+            for folder, name in names:
+                if not os.path.exists(os.path.join(tree.root, folder, name)):
+                    yield path, n, f"{name} does not exist"
+
+
 def stems(tree):
     out = {"sl", "sluice"} | set(PARTS)
     for path in tree.sources("src"):

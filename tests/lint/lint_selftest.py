@@ -25,6 +25,7 @@ BAD = {
     "environment": {"src/base/a.c": "char *s = getenv(\"X\");\n"},
     "arithmetic": {"src/model/m.c": "float y = expf(x);\n"},
     "words": {"README.md": "see " + "issue" + " #3\n"},
+    "links": {"README.md": "[a](docs/no.md)\n", "docs/tour.md": "- `src/no.c`: x\n"},
     "headers": {"src/base/a.h": "int a_f(size_t n);\n"},
 }
 
