@@ -167,15 +167,15 @@ struct problem {
     float *floats;
 };
 
+/* x_gap: bytes between the activations of tokens, a multiple of 64. */
 static void problem_new(struct check *c, struct problem *p, enum quant_type type, int n_rows,
-                        int n_cols, int n_tok)
+                        int n_cols, int n_tok, size_t x_gap)
 {
     const size_t row = quant_row_bytes(type, (uint64_t)n_cols), w_bytes = row * (size_t)n_rows;
     /* Weights end at a guard page, begin at one, or lie at an odd address. */
     const int place = check_range(c, 0, 2);
     const size_t shift = place == 2 ? (size_t)check_range(c, 1, 63) : 0;
     const size_t x_bytes = act_bytes(c->ref.mat[type].act, n_cols);
-    const size_t x_gap = (size_t)check_range(c, 0, 1) * 64;
     const size_t y_stride = (size_t)n_rows + (size_t)check_range(c, 0, 3);
     const size_t y_bytes = ((size_t)(n_tok - 1) * y_stride + (size_t)n_rows) * sizeof(float);
     const bool y_high = check_range(c, 0, 1);
@@ -225,14 +225,15 @@ static void run_gemv(const struct mat_args *all, mat_fn *gemv)
 }
 
 /* The level's GEMM, and its GEMV token by token, against the definition's GEMM. */
-static void check_product(struct check *c, enum quant_type type, int n_rows, int n_cols, int n_tok)
+static void check_product(struct check *c, enum quant_type type, int n_rows, int n_cols, int n_tok,
+                          size_t x_gap)
 {
     struct problem p;
 
     if (!check_begin(c, "mat %s %dx%d, %d tokens", quant_type_info(type)->name, n_rows, n_cols,
                      n_tok))
         return;
-    problem_new(c, &p, type, n_rows, n_cols, n_tok);
+    problem_new(c, &p, type, n_rows, n_cols, n_tok, x_gap);
     c->ref.mat[type].gemm(&p.a);
     p.a.y = (float *)(void *)p.y[1].p;
     c->k.mat[type].gemm(&p.a);
@@ -271,7 +272,7 @@ static void bench_product(struct check *c, enum quant_type type)
         if (!check_begin(c, "mat %s %dx%d, %d tokens", quant_type_info(type)->name, n_rows, n_cols,
                          widths[i]))
             continue;
-        problem_new(c, &p, type, n_rows, n_cols, widths[i]);
+        problem_new(c, &p, type, n_rows, n_cols, widths[i], 0);
         struct timed t = {widths[i] == 1 ? c->k.mat[type].gemv : c->k.mat[type].gemm, p.a};
         check_bench(c, call_timed, &t, (double)p.a.row_bytes * n_rows,
                     2.0 * n_rows * n_cols * widths[i]);
@@ -287,12 +288,14 @@ static void check_type(struct check *c, enum quant_type type)
     const int unit = block == 1 ? 1 : block, max_units = block == 1 ? 700 : block == 32 ? 23 : 4;
 
     for (int n_tok = 1; n_tok <= 40; n_tok++)
-        check_product(c, type, check_range(c, 1, 26), unit * check_range(c, 1, max_units), n_tok);
-    check_product(c, type, check_range(c, 1, 7), 256, 128);
-    check_product(c, type, check_range(c, 8, 12), 512, 128);
-    /* Rows long enough for several runs of tokens; many rows, so that prefetching happens. */
-    check_product(c, type, 9, 8192, 70);
-    check_product(c, type, check_range(c, 90, 100), 1024, 1);
+        check_product(c, type, check_range(c, 1, 26), unit * check_range(c, 1, max_units), n_tok,
+                      (size_t)check_range(c, 0, 1) * 64);
+    check_product(c, type, check_range(c, 1, 7), 256, 128, 0);
+    check_product(c, type, check_range(c, 8, 12), 512, 128, 0);
+    /* Tokens far apart, as in long rows: kernels that fit a run of tokens into a cache take more
+     * than one run. Then many rows, so that prefetching happens. */
+    check_product(c, type, 9, 512, 75, 12 << 10);
+    check_product(c, type, check_range(c, 90, 100), 1024, 1, 0);
 }
 
 void check_mat(struct check *c)
