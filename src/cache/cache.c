@@ -2,7 +2,6 @@
 #include "cache/impl.h"
 
 #include "base/mem.h"
-#include "base/size.h"
 
 #include <assert.h>
 #include <string.h>

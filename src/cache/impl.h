@@ -1,6 +1,6 @@
 /* impl.h: what the files of the cache share.
  *
- *     begin (pass.c)  every miss of the pass is given a cache slot or marked for transit, by the
+ *     begin (plan.c)  every miss of the pass is given a cache slot or marked for transit, by the
  *                     policy and the counts alone: no clock and no drive decides what stays
  *     issue (pass.c)  reads go out in rising id: at once where a slot is there, else when a transit
  *                     slot comes free
@@ -128,6 +128,12 @@ static inline struct slot_pool *cache_transit(struct cache *c)
     return &c->pool[c->geo.n_classes];
 }
 
+static inline void cache_push_ready(struct pass *p, int i)
+{
+    if (p->order == CACHE_AS_READY)
+        p->ready[p->ready_tail++] = i;
+}
+
 /* cache.c */
 uint64_t cache_count_tables(const struct cache_config *cfg, const struct cache_geometry *g);
 
@@ -146,6 +152,11 @@ bool cache_reap_loads(struct cache *c, bool wait);
 
 /* Take what has arrived, without waiting. */
 void cache_poll_loads(struct cache *c);
+
+/* plan.c: the steps of a pass's beginning, in this order */
+void cache_look_up_items(struct cache *c, const int32_t *ids, const int32_t *counts);
+void cache_plan_misses(struct cache *c);
+void cache_tell_policy(struct cache *c);
 
 /* pass.c: called by load.c when the slot of an item has landed; bad: NULL or the request that
  * failed (the slot is then already free). */

@@ -1,8 +1,6 @@
 /* measure.c: what a cache of a given configuration takes, before any memory is taken. */
 #include "cache/impl.h"
 
-#include "base/size.h"
-
 static uint64_t mib_up(uint64_t bytes)
 {
     return (bytes >> 20) + ((bytes & 0xfffff) != 0);

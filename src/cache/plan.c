@@ -1,0 +1,137 @@
+/* plan.c: what a pass finds, and where the rest will go. */
+#include "cache/impl.h"
+
+#include <stdlib.h>
+
+static int32_t item_key(const struct cache *c, int i)
+{
+    return c->first_key[c->pass.layer] + c->pass.item[i].expert;
+}
+
+/* Lease what is resident or on its way; count the prompt's routing. */
+void cache_look_up_items(struct cache *c, const int32_t *ids, const int32_t *counts)
+{
+    struct pass *p = &c->pass;
+    for (int i = 0; i < p->n; i++) {
+        struct pass_item *it = &p->item[i];
+        uint32_t tokens = counts && counts[i] > 0 ? (uint32_t)counts[i] : 1;
+        *it = (struct pass_item){.expert = ids[i], .slot = -1, .count = tokens};
+        int32_t key = item_key(c, i);
+        if (c->in_prompt && __builtin_add_overflow(c->routed[key], tokens, &c->routed[key]))
+            c->routed[key] = UINT32_MAX - 1;
+        it->slot = c->where[key];
+        it->early = it->slot >= 0 && c->slot[it->slot].spec;
+        if (it->slot >= 0 && !it->early) {
+            c->stats.hits++;
+        } else {
+            c->stats.misses++;
+            c->stats.rereads += c->known[key];
+        }
+        if (it->slot < 0) {
+            p->n_planned++;
+            continue;
+        }
+        c->slot[it->slot].item = i;
+        cache_adopt_ahead(c, it->slot);
+        if (c->slot[it->slot].state == SLOT_READY) {
+            it->state = ITEM_READY;
+            if (it->early)
+                c->stats.spec_useful_bytes += c->slot[it->slot].read_bytes;
+            cache_push_ready(p, i);
+        } else {
+            it->state = ITEM_READING;
+            p->n_reading++;
+        }
+    }
+}
+
+struct victim_query {
+    const struct cache *c;
+    int first;          /* the pool's first slot */
+    uint32_t candidate; /* how often this prompt routed the expert that wants room; 0: decode */
+};
+
+/* In a prompt only experts that it routed less often give way, the least routed first; in decode
+ * the policy alone chooses. What this pass asked for stays. */
+static uint32_t victim_cost(const void *ctx, int slot)
+{
+    const struct victim_query *q = ctx;
+    const struct cache_slot *s = &q->c->slot[q->first + slot];
+    if (s->item >= 0)
+        return CACHE_COST_NEVER;
+    if (q->candidate == 0)
+        return 0;
+    uint32_t count = q->c->routed[s->key];
+    return count < q->candidate ? count : CACHE_COST_NEVER;
+}
+
+/* A cache slot for item i, promised to it; -1: it goes through transit. */
+static int find_room(struct cache *c, int i)
+{
+    struct slot_pool *p = &c->pool[c->geo.layer_class[c->pass.layer]];
+    if (p->n == 0)
+        return -1;
+    int slot = cache_pop_slot(p);
+    if (slot < 0 && cache_reclaim_slot(c, p))
+        slot = cache_pop_slot(p);
+    if (slot < 0) {
+        struct victim_query q = {.c = c, .first = p->first};
+        if (c->in_prompt)
+            q.candidate = c->routed[item_key(c, i)];
+        int v = p->policy->ops->victim(p->policy, victim_cost, &q);
+        if (v < 0)
+            return -1;
+        c->stats.evictions++;
+        cache_free_slot(c, p->first + v);
+        slot = cache_pop_slot(p);
+    }
+    struct cache_slot *s = &c->slot[slot];
+    s->state = SLOT_RESERVED;
+    s->layer = c->pass.layer;
+    s->key = item_key(c, i);
+    s->item = i;
+    return slot;
+}
+
+/* More often routed first, then lower id. */
+static int compare_ranks(const void *a, const void *b)
+{
+    const struct pass_rank *x = a, *y = b;
+    if (x->count != y->count)
+        return x->count > y->count ? -1 : 1;
+    return x->item < y->item ? -1 : x->item > y->item;
+}
+
+/* Which misses stay is settled here, by counts and policy alone; cache slots go to the most routed
+ * of a prompt's batch. */
+void cache_plan_misses(struct cache *c)
+{
+    struct pass *p = &c->pass;
+    int n = 0;
+    for (int i = 0; i < p->n; i++)
+        if (p->item[i].state == ITEM_PLANNED)
+            p->rank[n++] = (struct pass_rank){c->in_prompt ? c->routed[item_key(c, i)] : 0, i};
+    if (c->in_prompt)
+        qsort(p->rank, (size_t)n, sizeof *p->rank, compare_ranks);
+    for (int j = 0; j < n; j++)
+        p->item[p->rank[j].item].slot = find_room(c, p->rank[j].item);
+}
+
+/* Tell the policy, in rising id. */
+void cache_tell_policy(struct cache *c)
+{
+    struct slot_pool *pool = &c->pool[c->geo.layer_class[c->pass.layer]];
+    struct cache_policy *pol = pool->policy;
+    for (int i = 0; pol && i < c->pass.n; i++) {
+        int slot = c->pass.item[i].slot;
+        if (pol->ops->ask)
+            pol->ops->ask(pol, item_key(c, i), c->pass.item[i].count);
+        if (slot < pool->first || slot >= pool->first + pool->n)
+            continue; /* in transit */
+        if (c->slot[slot].ruled)
+            pol->ops->touch(pol, slot - pool->first);
+        else
+            pol->ops->insert(pol, slot - pool->first, item_key(c, i));
+        c->slot[slot].ruled = true;
+    }
+}
