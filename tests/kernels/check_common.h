@@ -3,7 +3,8 @@
  *
  * A checker is a function of struct check; check_main calls it once per CPU level. It computes
  * everything twice, by c->ref (scalar, the definition) and by c->k (the level), and compares bytes.
- * The same seed gives the same data on every machine. */
+ * The same seed gives the same data on every machine, provided that a checker never draws two
+ * random numbers in one expression without a sequence point between them. */
 #ifndef TESTS_KERNELS_CHECK_COMMON_H
 #define TESTS_KERNELS_CHECK_COMMON_H
 

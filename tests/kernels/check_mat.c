@@ -25,6 +25,7 @@ static void fill_act_block(struct check *c, float *x, int n)
     const enum act_mode mode = c->bench ? ACT_PLAIN
                                         : (enum act_mode)check_range(c, 0, ACT_MODES - 1);
     const float scale = 1.0f + check_float(c, 0.5f);
+    const int at = check_range(c, 0, n - 1); /* the block's maximum, where the mode sets it */
 
     for (int i = 0; i < n; i++) {
         const float f = check_float(c, 1.0f);
@@ -56,11 +57,11 @@ static void fill_act_block(struct check *c, float *x, int n)
         }
     }
     if (mode == ACT_TIES)
-        x[check_range(c, 0, n - 1)] = check_rand(c) & 1 ? 127.0f : -127.0f;
+        x[at] = check_rand(c) & 1 ? 127.0f : -127.0f;
     if (mode == ACT_NEAR_TIES)
-        x[check_range(c, 0, n - 1)] = scale;
+        x[at] = scale;
     if (mode == ACT_TINY && check_rand(c) & 1)
-        x[check_range(c, 0, n - 1)] = 0x1p-100f; /* the smallest maximum that is no zero block */
+        x[at] = 0x1p-100f; /* the smallest maximum that is no zero block */
 }
 
 void check_mat_activations(struct check *c, float *x, int n, int block)
@@ -264,7 +265,7 @@ static void call_timed(void *arg)
 /* One expert matrix of usual size, from cache. */
 static void bench_product(struct check *c, enum quant_type type)
 {
-    static const int widths[] = {1, 4, 8, 32, 128};
+    static const int widths[] = {1, 2, 3, 4, 5, 6, 8, 32, 128};
     const int n_rows = 768, n_cols = 2048;
 
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
@@ -287,9 +288,13 @@ static void check_type(struct check *c, enum quant_type type)
     const int block = (int)quant_type_info(type)->block_values;
     const int unit = block == 1 ? 1 : block, max_units = block == 1 ? 700 : block == 32 ? 23 : 4;
 
-    for (int n_tok = 1; n_tok <= 40; n_tok++)
-        check_product(c, type, check_range(c, 1, 26), unit * check_range(c, 1, max_units), n_tok,
-                      (size_t)check_range(c, 0, 1) * 64);
+    /* One random number per statement: the order in which arguments are evaluated is the
+     * compiler's, and a seed has to mean the same data everywhere. */
+    for (int n_tok = 1; n_tok <= 40; n_tok++) {
+        const int n_rows = check_range(c, 1, 26), n_cols = unit * check_range(c, 1, max_units);
+        const int gap = 64 * check_range(c, 0, 1);
+        check_product(c, type, n_rows, n_cols, n_tok, (size_t)gap);
+    }
     check_product(c, type, check_range(c, 1, 7), 256, 128, 0);
     check_product(c, type, check_range(c, 8, 12), 512, 128, 0);
     /* Tokens far apart, as in long rows: kernels that fit a run of tokens into a cache take more
@@ -344,8 +349,9 @@ static void check_pack_one(struct check *c, enum act_kind kind, int n, bool fini
         check_guard_new(&y[i], act_bytes(kind, n), 64, true);
     float *f = (float *)(void *)x.p;
     check_mat_activations(c, f, n, kind == ACT_Q256 ? 256 : 32);
+    const int bad_at = check_range(c, 0, n - 1), bad_kind = check_range(c, 0, 2);
     if (!finite)
-        f[check_range(c, 0, n - 1)] = bad[check_range(c, 0, 2)];
+        f[bad_at] = bad[bad_kind];
     if (c->bench) {
         struct timed_pack t = {&c->k, kind, f, n, y[0].p};
         check_bench(c, call_pack, &t, (double)x.n, n);

@@ -105,26 +105,49 @@ struct row_group {
 };
 typedef __m256 gemv_group_fn(const struct row_group *g);
 
-/* All rows of a GEMV. When their number is no multiple of eight the last group overlaps the one
- * before it: a row gives the same bytes in any lane. */
+/* All rows, for one token or a few: those share the cached rows of a group. When the number of rows
+ * is no multiple of eight the last group overlaps the one before it: a row gives the same bytes in
+ * any lane. */
 ALWAYS_INLINE void gemv_rows(const struct mat_args *a, int block_values, gemv_group_fn *group)
 {
-    const size_t group_bytes = 8 * a->row_bytes;
-    struct row_group g = {a->w, a->row_bytes, a->x, a->n_cols / block_values, NULL};
+    const bool few = a->n_rows < 8; /* row by row */
+    struct row_group g = {NULL, few ? 0 : a->row_bytes, NULL, a->n_cols / block_values, NULL};
 
-    if (a->n_rows < 8) {
-        g.stride = 0;
-        for (int r = 0; r < a->n_rows; r++, g.w += a->row_bytes)
-            a->y[r] = _mm256_cvtss_f32(group(&g));
-        return;
-    }
-    for (int r = 0; r < a->n_rows; r += 8) {
-        const int first = r + 8 <= a->n_rows ? r : a->n_rows - 8;
+    for (int r = 0; r < a->n_rows; r += few ? 1 : 8) {
+        const int first = few || r + 8 <= a->n_rows ? r : a->n_rows - 8;
         const size_t at = (size_t)first * a->row_bytes;
+        float *y = a->y + first;
         g.w = a->w + at;
-        g.prefetch = prefetch_from(a, at, group_bytes);
-        _mm256_storeu_ps(a->y + first, group(&g));
+        g.x = a->x;
+        g.prefetch = few ? NULL : prefetch_from(a, at, 8 * a->row_bytes);
+        for (int t = 0; t < a->n_tok; t++, y += a->y_stride) {
+            const __m256 sums = group(&g);
+            if (few)
+                *y = _mm256_cvtss_f32(sums);
+            else
+                _mm256_storeu_ps(y, sums);
+            g.x = (const uint8_t *)g.x + a->x_stride;
+            g.prefetch = NULL;
+        }
     }
 }
+
+/* How many tokens' activations fit into the L2 cache beside the weights; at least least. */
+ALWAYS_INLINE int tokens_in_cache(size_t x_stride, int least)
+{
+    const size_t budget = (size_t)512 << 10;
+
+    return x_stride * (size_t)least >= budget ? least
+                                              : (int)(budget / (x_stride > 64 ? x_stride : 64));
+}
+
+/* Functions of several files: GEMM gives a few tokens to GEMV. */
+mat_fn kernels_gemv_q4k_avx2;
+mat_fn kernels_gemv_q5k_avx2;
+mat_fn kernels_gemv_q6k_avx2;
+mat_fn kernels_gemv_q8_0_avx2;
+mat_fn kernels_gemv_q4_0_avx2;
+mat_fn kernels_gemv_q4_1_avx2;
+mat_fn kernels_gemv_mxfp4_avx2;
 
 #endif

@@ -150,7 +150,7 @@ ALWAYS_INLINE __m256 group_mxfp4(const struct row_group *g)
 }
 
 #define GEMV(name)                                                                                 \
-    static void gemv_##name##_avx2(const struct mat_args *a)                                       \
+    void kernels_gemv_##name##_avx2(const struct mat_args *a)                                      \
     {                                                                                              \
         gemv_rows(a, 32, group_##name);                                                            \
     }
@@ -161,8 +161,8 @@ GEMV(mxfp4)
 
 void kernels_mat_avx2_32(struct kernels *k)
 {
-    k->mat[QT_Q8_0].gemv = gemv_q8_0_avx2;
-    k->mat[QT_Q4_0].gemv = gemv_q4_0_avx2;
-    k->mat[QT_Q4_1].gemv = gemv_q4_1_avx2;
-    k->mat[QT_MXFP4].gemv = gemv_mxfp4_avx2;
+    k->mat[QT_Q8_0].gemv = kernels_gemv_q8_0_avx2;
+    k->mat[QT_Q4_0].gemv = kernels_gemv_q4_0_avx2;
+    k->mat[QT_Q4_1].gemv = kernels_gemv_q4_1_avx2;
+    k->mat[QT_MXFP4].gemv = kernels_gemv_mxfp4_avx2;
 }

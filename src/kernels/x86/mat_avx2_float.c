@@ -131,8 +131,7 @@ ALWAYS_INLINE void gemm_tokens(struct tile t, int n_tok, int n_r, enum elem e)
 /* Tokens are taken in runs whose activations stay in the L2 cache while all rows pass. */
 ALWAYS_INLINE void gemm_float(const struct mat_args *a, enum elem e)
 {
-    const int run = a->x_stride * 48 > (size_t)512 << 10 ? 48
-                                                         : (int)(((size_t)512 << 10) / a->x_stride);
+    const int run = tokens_in_cache(a->x_stride, 48);
 
     for (int k = 0; k < a->n_tok; k += run) {
         const int n_tok = a->n_tok - k < run ? a->n_tok - k : run;

@@ -202,24 +202,24 @@ ALWAYS_INLINE __m256 group_q6k(const struct row_group *g)
     return acc;
 }
 
-static void gemv_q4k_avx2(const struct mat_args *a)
+void kernels_gemv_q4k_avx2(const struct mat_args *a)
 {
     gemv_rows(a, 256, group_q4k);
 }
 
-static void gemv_q5k_avx2(const struct mat_args *a)
+void kernels_gemv_q5k_avx2(const struct mat_args *a)
 {
     gemv_rows(a, 256, group_q5k);
 }
 
-static void gemv_q6k_avx2(const struct mat_args *a)
+void kernels_gemv_q6k_avx2(const struct mat_args *a)
 {
     gemv_rows(a, 256, group_q6k);
 }
 
 void kernels_mat_avx2_k(struct kernels *k)
 {
-    k->mat[QT_Q4_K].gemv = gemv_q4k_avx2;
-    k->mat[QT_Q5_K].gemv = gemv_q5k_avx2;
-    k->mat[QT_Q6_K].gemv = gemv_q6k_avx2;
+    k->mat[QT_Q4_K].gemv = kernels_gemv_q4k_avx2;
+    k->mat[QT_Q5_K].gemv = kernels_gemv_q5k_avx2;
+    k->mat[QT_Q6_K].gemv = kernels_gemv_q6k_avx2;
 }
