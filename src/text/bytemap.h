@@ -6,9 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The byte for a character: printable Latin-1 (! to ~, U+00A1 to U+00AC, U+00AE to U+00FF)
- * stands for itself, the 68 others for U+0100 upwards, in rising order. -1: c stands for no byte.
- */
+/* The byte that character c stands for, -1 when none: printable Latin-1 (! to ~, U+00A1 to U+00AC,
+ * U+00AE to U+00FF) stands for itself, U+0100 upwards for the 68 other bytes in rising order. */
 int bytemap_byte_of(int32_t c);
 int32_t bytemap_char_of(unsigned char byte);
 
