@@ -69,7 +69,7 @@ struct range {
 };
 
 static const struct range ranges[] = {
-    {MF_EXP, "exp", expl, -87, 88, 1.0},
+    {MF_EXP, "exp", expl, -87, 88, 1.1},
     {MF_EXP2, "exp2", exp2l, -126, 127, 0.8},
     {MF_LOG, "log", logl, 1e-45f, FLT_MAX, 0.8},
     {MF_LOG1P, "log1p", log1pl, -0.99999994f, FLT_MAX, 1.6},
