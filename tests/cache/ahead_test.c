@@ -176,6 +176,26 @@ static void test_demand_goes_first(void **state)
     kit_close(&k);
 }
 
+/* Nor while the pass has slots for misses that it has not yet submitted. */
+static void test_the_window_is_for_demand(void **state)
+{
+    (void)state;
+    struct kit k;
+    struct cache_config cfg = open_kit(&k, 3 * N);
+    struct io_reader *r = kit_fake(0, 0.005, 2);
+    struct cache *c = kit_cache(&cfg, r);
+    struct sl_err err = {0};
+    assert_int_equal(cache_pass_begin(c, 0, all, NULL, N, CACHE_ASCENDING, &err), 0);
+    assert_int_equal(r->open, 2 * 5); /* parts x transit slots */
+    cache_read_ahead(c, 1);
+    assert_int_equal(r->open, 2 * 5);
+    cache_pass_end(c);
+    assert_int_equal(r->open, 2 * 2); /* now it goes on: parts x in_flight */
+    cache_destroy(&c);
+    io_reader_destroy(&r);
+    kit_close(&k);
+}
+
 /* Destroying a cache waits for reads that nobody waits for. */
 static void test_destroy_waits(void **state)
 {
@@ -201,6 +221,7 @@ int main(void)
         cmocka_unit_test(test_residents_stay),
         cmocka_unit_test(test_later_experts_make_room),
         cmocka_unit_test(test_demand_goes_first),
+        cmocka_unit_test(test_the_window_is_for_demand),
         cmocka_unit_test(test_destroy_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

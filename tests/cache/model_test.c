@@ -229,7 +229,7 @@ static void run_history(uint64_t seed, bool ahead)
                               .n_parts = 1 + kit_below(&rng, 3),
                               .n_classes = 1 + kit_below(&rng, 2),
                               .aligned = kit_below(&rng, 4) == 0,
-                              .direct = kit_below(&rng, 2) != 0,
+                              .direct = kit_below(&rng, 4) == 0,
                               .dense_gaps = kit_below(&rng, 4) == 0,
                               .bytes = (uint64_t[]){40, 3000, 4096, 9000}[kit_below(&rng, 4)]};
     shape.top_k = 1 + kit_below(&rng, 4);
@@ -273,7 +273,7 @@ static void run_history(uint64_t seed, bool ahead)
     kit_close(&k);
 }
 
-#define N_HISTORIES 150
+#define N_HISTORIES 80
 
 static void run_histories(uint64_t first, bool ahead)
 {
