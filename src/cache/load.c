@@ -117,8 +117,6 @@ static void finish_load(struct cache *c, struct load *l)
         cache_waste_slot(c, l->slot);
     else if (l->bad)
         cache_free_slot(c, l->slot);
-    else if (s->pool != c->geo.n_classes)
-        c->known[s->key] = 1;
     if (item >= 0)
         cache_land_item(c, item, l->bad);
     l->next = c->free_load;

@@ -82,6 +82,7 @@ static int find_room(struct cache *c, int i)
         if (v < 0)
             return -1;
         c->stats.evictions++;
+        c->known[c->slot[p->first + v].key] = 1;
         cache_free_slot(c, p->first + v);
         slot = cache_pop_slot(p);
     }
