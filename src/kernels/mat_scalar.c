@@ -1,5 +1,6 @@
-/* mat_scalar.c: the definition of the products with float weights and with 32-value blocks, and of
- * how activations are packed. mat_scalar_k.c has the 256-value blocks.
+/* mat_scalar.c: the definition of the products with float weights and with the commonest 32-value
+ * blocks, and of how activations are packed. mat_scalar_small.c has the other small blocks,
+ * mat_scalar_k.c, mat_scalar_low.c and mat_scalar_iq.c those of 256 values.
  *
  * Every result is an exact sequence of binary32 operations; other levels give the same bytes. Each
  * output has one accumulator (float weights: sixteen) and takes its blocks in rising order, so GEMV
@@ -270,4 +271,7 @@ void kernels_mat_scalar(struct kernels *k)
     k->mat[QT_Q4_1] = (struct mat_kernel){ACT_Q32, mat_q4_1, mat_q4_1};
     k->mat[QT_MXFP4] = (struct mat_kernel){ACT_Q32, mat_mxfp4, mat_mxfp4};
     kernels_mat_scalar_k(k);
+    kernels_mat_scalar_low(k);
+    kernels_mat_scalar_iq(k);
+    kernels_mat_scalar_small(k);
 }

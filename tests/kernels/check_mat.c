@@ -116,6 +116,44 @@ static void set_f16(struct check *c, uint8_t *p, size_t at)
     memcpy(p + at, &h, sizeof h);
 }
 
+/* The top nibbles of four words. */
+static void set_f16_iq1_m(struct check *c, uint8_t *p)
+{
+    const uint16_t h = rand_f16(c);
+    uint8_t *scales = p + offsetof(struct blk_iq1_m, scales);
+
+    for (int i = 0; i < 4; i++)
+        scales[2 * i + 1] = (uint8_t)((scales[2 * i + 1] & 15) | (h >> 4 * i & 15) << 4);
+}
+
+/* Where a block has F16 members: 1 + offset; 0: none. */
+#define AT(type, member) offsetof(struct type, member) + 1
+static const size_t f16_at[QT_COUNT][2] = {
+    [QT_F16] = {1},
+    [QT_Q4_0] = {AT(blk_q4_0, d)},
+    [QT_Q4_1] = {AT(blk_q4_1, d), AT(blk_q4_1, m)},
+    [QT_Q5_0] = {AT(blk_q5_0, d)},
+    [QT_Q5_1] = {AT(blk_q5_1, d), AT(blk_q5_1, m)},
+    [QT_Q8_0] = {AT(blk_q8_0, d)},
+    [QT_IQ4_NL] = {AT(blk_iq4_nl, d)},
+    [QT_Q1_0] = {AT(blk_q1_0, d)},
+    [QT_Q2_0] = {AT(blk_q2_0, d)},
+    [QT_Q2_K] = {AT(blk_q2_K, d), AT(blk_q2_K, dmin)},
+    [QT_Q3_K] = {AT(blk_q3_K, d)},
+    [QT_Q4_K] = {AT(blk_q4_K, d), AT(blk_q4_K, dmin)},
+    [QT_Q5_K] = {AT(blk_q5_K, d), AT(blk_q5_K, dmin)},
+    [QT_Q6_K] = {AT(blk_q6_K, d)},
+    [QT_TQ1_0] = {AT(blk_tq1_0, d)},
+    [QT_TQ2_0] = {AT(blk_tq2_0, d)},
+    [QT_IQ1_S] = {AT(blk_iq1_s, d)},
+    [QT_IQ2_XXS] = {AT(blk_iq2_xxs, d)},
+    [QT_IQ2_XS] = {AT(blk_iq2_xs, d)},
+    [QT_IQ2_S] = {AT(blk_iq2_s, d)},
+    [QT_IQ3_XXS] = {AT(blk_iq3_xxs, d)},
+    [QT_IQ3_S] = {AT(blk_iq3_s, d)},
+    [QT_IQ4_XS] = {AT(blk_iq4_xs, d)},
+};
+
 static void fill_weight_block(struct check *c, enum quant_type type, uint8_t *p)
 {
     const uint16_t upper = rand_bf16(c);
@@ -128,25 +166,19 @@ static void fill_weight_block(struct check *c, enum quant_type type, uint8_t *p)
     case QT_BF16:
         memcpy(p, &upper, 2);
         break;
-    case QT_F16:
-    case QT_Q8_0:
-    case QT_Q4_0:
-        set_f16(c, p, 0);
-        break;
-    case QT_Q4_1:
-    case QT_Q4_K:
-    case QT_Q5_K:
-        set_f16(c, p, 0);
-        set_f16(c, p, 2);
-        break;
-    case QT_Q6_K:
-        set_f16(c, p, offsetof(struct blk_q6_K, d));
-        break;
     case QT_MXFP4: /* 2^(e - 128): 0 and 1 are subnormal */
         p[0] = (uint8_t)(c->bench || check_range(c, 0, 3) ? check_range(c, 100, 140)
                                                           : check_range(c, 0, 3));
         break;
+    case QT_NVFP4: /* any byte is a scale */
+        break;
+    case QT_IQ1_M:
+        set_f16_iq1_m(c, p);
+        break;
     default:
+        for (int i = 0; i < 2; i++)
+            if (f16_at[type][i] > 0)
+                set_f16(c, p, f16_at[type][i] - 1);
         break;
     }
 }
@@ -286,7 +318,9 @@ static void bench_product(struct check *c, enum quant_type type)
 static void check_type(struct check *c, enum quant_type type)
 {
     const int block = (int)quant_type_info(type)->block_values;
-    const int unit = block == 1 ? 1 : block, max_units = block == 1 ? 700 : block == 32 ? 23 : 4;
+    const int unit = block == 1 ? 1 : block, max_units = block == 1    ? 700
+                                                         : block < 256 ? 736 / block
+                                                                       : 4;
 
     /* One random number per statement: the order in which arguments are evaluated is the
      * compiler's, and a seed has to mean the same data everywhere. */

@@ -1,9 +1,12 @@
-/* golden_dots.c: products of recorded quantised rows with a recorded vector against float64 dot
- * products of the dequantised values (tests/data/quants), at every level of this CPU.
+/* golden_dots.c: products with recorded blocks (tests/data/quants), at every level of this CPU.
  *
+ * Quantised rows with a recorded vector, against float64 dot products of the dequantised values.
  * Float weights differ by rounding alone. With quantised activations each value is off by at most
  * d_x / 2, uniformly: the sum's standard deviation is sqrt(sum (w_i d_x)^2 / 12), and six of them
- * are allowed. */
+ * are allowed.
+ *
+ * Blocks of random bytes with activations that are zero but for one, against the recorded value:
+ * exact but for rounding, so that every field of every format counts. */
 #include <jansson.h>
 #include <math.h>
 #include <setjmp.h>
@@ -89,13 +92,66 @@ static void check_type(const struct kernels *k, const char *name, uint32_t type,
     free(rows);
 }
 
-static void test_dots(void **state)
+#define RAND_VALUES (64 * 256) /* at most, recorded per type */
+
+/* Value i of all blocks at once (as rows of one block) from an activation of 127, whose d_x is 1.
+ * Off by at most: one rounding of D * d_x (none here), of the integer sum (none: it is small), of
+ * each fma; what is recorded has as many. With a minimum the two terms cancel: what counts is their
+ * magnitude, at most 127 * (|w| + 2 * largest |w| of the block's group), bounded by the block's. */
+static void check_value(const struct kernels *k, const char *name, uint32_t type,
+                        const uint8_t *blocks, const float *w, int n_blocks, int i)
+{
+    const struct quant_info *info = quant_type_info(type);
+    const int n = (int)info->block_values;
+    static _Alignas(64) uint8_t packed[256 * sizeof(float)];
+    float x[256] = {0}, y[RAND_VALUES / 32];
+
+    x[i] = 127;
+    assert_true(act_pack(k, k->mat[type].act, x, n, packed));
+    const struct mat_args a = {.w = blocks,
+                               .row_bytes = info->block_bytes,
+                               .n_rows = n_blocks,
+                               .n_cols = n,
+                               .x = packed,
+                               .x_stride = act_bytes(k->mat[type].act, n),
+                               .n_tok = 1,
+                               .y = y,
+                               .y_stride = (size_t)n_blocks};
+    k->mat[type].gemv(&a);
+    for (int b = 0; b < n_blocks; b++) {
+        const float *block = w + (size_t)b * (size_t)n;
+        double largest = 0;
+        for (int j = 0; j < n; j++)
+            largest = fmax(largest, fabs((double)block[j]));
+        if (!(fabs((double)y[b] - (double)block[i] * 127) <= largest * 127 * 0x1p-22))
+            fail_msg("%s %s block %d value %d: %.9g instead of %.9g", kernels_level_name(k->level),
+                     name, b, i, (double)y[b] / 127, (double)block[i]);
+    }
+}
+
+static void check_values(const struct kernels *k, const char *name, uint32_t type, int n_blocks)
+{
+    const struct quant_info *info = quant_type_info(type);
+    const size_t n_values = (size_t)n_blocks * info->block_values;
+    static float w[RAND_VALUES];
+    static uint8_t blocks[RAND_VALUES * 2];
+
+    assert_true(n_values <= RAND_VALUES && n_blocks <= RAND_VALUES / 32);
+    read_file(name, ".rand.bin", blocks, (size_t)n_blocks * info->block_bytes);
+    read_file(name, ".rand.f32", w, n_values * sizeof *w);
+    for (int i = 0; i < (int)info->block_values; i++)
+        check_value(k, name, type, blocks, w, n_blocks, i);
+}
+
+typedef void type_fn(const struct kernels *k, const char *name, uint32_t type, const json_t *entry);
+
+/* All recorded types that have a product, at all levels. */
+static void for_all(type_fn *fn)
 {
     json_error_t err;
     json_t *manifest = json_load_file(DATA "manifest.json", 0, &err), *entry;
     size_t i;
 
-    (void)state;
     if (!manifest)
         fail_msg("%s: %s", DATA "manifest.json", err.text);
     for (int level = 0; level < KL_COUNT; level++) {
@@ -111,17 +167,42 @@ static void test_dots(void **state)
             assert_in_range(type, 0, QT_COUNT - 1);
             if (k.mat[type].act == ACT_NONE)
                 continue;
-            check_type(&k, name, (uint32_t)type, json_object_get(entry, "dot"));
+            fn(&k, name, (uint32_t)type, entry);
             n++;
         }
-        assert_true(n >= 9); /* all types that have a product, F32 apart */
+        assert_true(n >= 27); /* all types that have a product, F32 apart */
     }
     json_decref(manifest);
 }
 
+static void dots_of_type(const struct kernels *k, const char *name, uint32_t type,
+                         const json_t *entry)
+{
+    check_type(k, name, type, json_object_get(entry, "dot"));
+}
+
+static void values_of_type(const struct kernels *k, const char *name, uint32_t type,
+                           const json_t *entry)
+{
+    if (quant_type_info(type)->block_values > 1)
+        check_values(k, name, type, (int)json_integer_value(json_object_get(entry, "rand_blocks")));
+}
+
+static void test_dots(void **state)
+{
+    (void)state;
+    for_all(dots_of_type);
+}
+
+static void test_values(void **state)
+{
+    (void)state;
+    for_all(values_of_type);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dots)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_dots), cmocka_unit_test(test_values)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
