@@ -181,16 +181,17 @@ void plan_cache_config(const struct sl_engine *e, struct cache_config *cfg)
                                  .overlap = e->opt.overlap};
 }
 
-/* Sizes that do not depend on the budget: transit, smallest cache, bank. */
+/* Sizes that do not depend on the budget: transit, smallest cache, bank. The bookkeeping is that of a
+ * cache that holds the whole bank: a few MiB at most, so an upper bound will do. */
 static int measure_bank(struct planner *pl)
 {
     struct cache_config cfg;
     plan_cache_config(pl->e, &cfg);
-    cfg.budget = 0;
+    cfg.budget = INT64_MAX;
     cfg.slots = -1;
     int rc = cache_measure(&cfg, &pl->sizes, pl->err);
     if (rc == 0) {
-        pl->p->transit_bytes = pl->sizes.transit_bytes;
+        pl->p->transit_bytes = pl->sizes.transit_bytes + pl->sizes.table_bytes;
         pl->p->cache_min_bytes = pl->sizes.min_bytes;
     }
     return rc;
