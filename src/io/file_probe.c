@@ -49,12 +49,17 @@ static const char *known_not_direct(const struct io_dio_info *info)
     }
 }
 
+/* The system says that there are no direct reads of this file. Emulators that don't know these
+ * fields say so too, so it can be proved wrong by a read that leaves the page cache alone. */
+static bool denied(const struct io_dio_info *info)
+{
+    return info->known && (info->mem == 0 || info->offset == 0);
+}
+
 static bool set_align(struct io_file *f, const struct io_dio_info *info)
 {
-    if (!info->known)
+    if (!info->known || denied(info))
         return true; /* page size serves every device with logical blocks up to it */
-    if (info->mem == 0 || info->offset == 0)
-        return refuse(f, "the file system has no direct reads for this file");
     size_t align = info->mem > info->offset ? info->mem : info->offset;
     if ((info->mem & (info->mem - 1)) || (info->offset & (info->offset - 1)) ||
         align > FILE_ALIGN_MAX)
@@ -83,22 +88,32 @@ static ssize_t read_block(const struct io_file *f, int fd, uint8_t *buf, size_t 
     return (ssize_t)got;
 }
 
-/* Reads one block both ways. 1: equal; 0: not, f->note says why. *through_cache: the direct read
- * left a page in the page cache that was not there before. */
-static int compare_block(struct io_file *f, uint64_t offset, uint8_t *a, uint8_t *b,
-                         bool *through_cache)
+/* What the page cache says about a direct read. */
+enum trace {
+    TRACE_UNKNOWN, /* the page was there before, or we can't tell */
+    TRACE_NONE,    /* not there before, not after */
+    TRACE_LEFT     /* not there before, there after: the read went through the cache */
+};
+
+/* Reads one block both ways. False: they differ or one failed, f->note says why. drop: take the
+ * page out of the cache first, so that the trace is known. */
+static bool compare_block(struct io_file *f, uint64_t offset, bool drop, uint8_t *a, uint8_t *b,
+                          enum trace *trace)
 {
     size_t n = f->align;
     uint64_t left = f->size - offset;
     size_t want = left < n ? (size_t)left : n;
     int plain = atomic_load(&f->buffered_fd);
+    if (drop)
+        f->sys->fadvise(plain, (off_t)offset, (off_t)n, POSIX_FADV_DONTNEED);
     int before = f->owned ? f->sys->cached(plain, offset, true) : -1;
     memset(a, 0x5a, n);
     memset(b, 0xa5, n); /* bytes that neither read writes must differ */
     ssize_t got = read_block(f, f->direct_fd, a, n, offset, true);
     if (got < 0)
         return refuse_errno(f, "the probing direct read failed", errno);
-    *through_cache = before == 0 && f->sys->cached(plain, offset, true) == 1;
+    if (before == 0)
+        *trace = f->sys->cached(plain, offset, true) == 0 ? TRACE_NONE : TRACE_LEFT;
     ssize_t ref = read_block(f, plain, b, want, offset, false);
     if (ref < 0)
         return refuse_errno(f, "the probing buffered read failed", errno);
@@ -109,10 +124,10 @@ static int compare_block(struct io_file *f, uint64_t offset, uint8_t *a, uint8_t
         return refuse(f, "the probing read came back short");
     if (memcmp(a, b, (size_t)got < want ? (size_t)got : want) != 0)
         return refuse(f, "a direct read gave other bytes than a buffered one");
-    return 1;
+    return true;
 }
 
-static bool compare_blocks(struct io_file *f)
+static bool compare_blocks(struct io_file *f, bool need_proof)
 {
     size_t align = f->align;
     uint8_t *raw = mem_alloc(3 * align);
@@ -120,21 +135,24 @@ static bool compare_blocks(struct io_file *f)
         return refuse(f, "no memory to probe direct reads");
     uint8_t *a = raw + (size_up((uintptr_t)raw, align) - (uintptr_t)raw);
     bool ok = true;
-    int suspicious = 0, tried = 0;
+    int tried = 0, left = 0, none = 0;
     uint64_t last = UINT64_MAX;
     for (int i = 0; ok && i < N_BLOCKS; i++) {
         uint64_t offset = size_down(f->size / N_BLOCKS * (uint64_t)i, align);
         if (offset == last)
             continue;
         last = offset;
-        bool through_cache = false;
-        ok = compare_block(f, offset, a, a + align, &through_cache) != 0;
+        enum trace trace = TRACE_UNKNOWN;
+        ok = compare_block(f, offset, need_proof, a, a + align, &trace);
         tried++;
-        suspicious += through_cache;
+        left += trace == TRACE_LEFT;
+        none += trace == TRACE_NONE;
     }
     mem_free(raw);
-    if (ok && suspicious == tried && tried > 0)
-        ok = refuse(f, "direct reads go through the page cache here");
+    if (ok && left == tried)
+        return refuse(f, "direct reads go through the page cache here");
+    if (ok && need_proof && none == 0)
+        return refuse(f, "the file system has no direct reads for this file");
     return ok;
 }
 
@@ -158,7 +176,7 @@ bool io_file_probe(struct io_file *f)
     f->direct_fd = fd;
     struct stat st;
     bool same = f->sys->fstat(fd, &st) == 0 && st.st_dev == f->dev && st.st_ino == f->ino;
-    if (same && compare_blocks(f))
+    if (same && compare_blocks(f, denied(&info)))
         return true;
     if (!same)
         refuse(f, "the file was replaced while it was being opened");

@@ -152,6 +152,16 @@ static void set_no_dio(void)
 {
     sim.dio.mem = sim.dio.offset = 0;
 }
+static void set_no_dio_unknown(void)
+{
+    set_no_dio();
+    sim.cached_unknown = true;
+}
+static void set_no_dio_cache(void)
+{
+    set_no_dio();
+    sim.through_cache = true;
+}
 static void set_odd(void)
 {
     sim.dio.mem = 768;
@@ -182,7 +192,8 @@ static void test_refusals(void **state)
         {"btrfs", "btrfs", set_btrfs},
         {"f2fs", "compressed", set_f2fs},
         {"zfs", "ZFS", set_zfs},
-        {"no direct reads", "no direct reads", set_no_dio},
+        {"denied, no proof", "no direct reads", set_no_dio_unknown},
+        {"denied, rightly", "page cache", set_no_dio_cache},
         {"odd alignment", "alignment", set_odd},
         {"huge alignment", "alignment", set_huge},
     };
@@ -214,6 +225,13 @@ static void test_alignments(void **state)
         assert_int_equal(sim.misaligned, 0);
         close_sim(f);
     }
+    sim_reset(data, SIZE); /* denied, but it works: an emulator that doesn't know the fields */
+    set_no_dio();
+    memset(sim.cached, 1, sizeof sim.cached);
+    struct io_file *g = open_sim(true);
+    assert_true(io_file_direct(g));
+    check_reads(g);
+    close_sim(g);
     sim_reset(data, SIZE); /* nothing reported: page size, by trial */
     sim.dio = (struct io_dio_info){.fs_magic = BTRFS_SUPER_MAGIC};
     struct io_file *f = open_sim(true);

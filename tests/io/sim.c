@@ -164,6 +164,8 @@ static int sim_cached(int fd, uint64_t offset, bool by_map)
 {
     (void)fd;
     (void)by_map;
+    if (sim.cached_unknown)
+        return -1;
     uint64_t p = offset / mem_page_size();
     return p < sizeof sim.cached ? sim.cached[p] : 0;
 }

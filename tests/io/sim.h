@@ -18,6 +18,7 @@ struct sim {
     bool direct_lies;      /* direct reads give wrong bytes */
     bool direct_nothing;   /* direct reads claim success and write nothing */
     bool through_cache;    /* direct reads leave their page in the page cache */
+    bool cached_unknown;   /* nothing can be said about the page cache */
     bool tail_refused;     /* direct reads that touch the unaligned end give EINVAL */
     bool tail_cut;         /* direct reads stop before the unaligned end */
     size_t direct_most, buffered_most; /* bytes per call at most; 0: no bound */
