@@ -241,6 +241,7 @@ def rule_symbols(tree):
 LEVEL_FLAGS = {
     "avx2": "-mavx2 -mfma -mf16c",
     "avxvnni": "-mavx2 -mfma -mf16c -mavxvnni",
+    "wide": "-mavx2 -mfma -mf16c -mavxvnni -DMAT_LANES=8 -DMAT_VNNI=1",  # a template's parameters
     "avx512": "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c",
     "avx512vnni": "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mfma -mf16c",
 }
