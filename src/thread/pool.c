@@ -25,12 +25,18 @@
 #define SPIN_S         50e-6 /* longer than the serial parts between two calls of one token */
 #define PAUSES         32    /* between two looks at the clock */
 #define YIELDS         4     /* looks before sleeping when threads outnumber the CPUs */
-#define PIECES_PER_CPU 16    /* pool_for: a slow core delays the end by one piece at most */
+#define PIECES_PER_CPU 32    /* pool_for: a slow core delays the end by one piece at most */
 
 struct worker {
     struct pool *pool;
     pthread_t thread;
     int tid;
+};
+
+/* One thread's part of a pool_for: pieces [begin, end) as begin << 32 | end, in one word so that
+ * owner and thieves change it by a single compare-and-swap. */
+struct share {
+    alignas(MEM_ALIGN) _Atomic uint64_t span;
 };
 
 struct pool {
@@ -40,6 +46,7 @@ struct pool {
     void *arg;
     bool quit;              /* written before a generation is raised */
     struct worker *workers; /* n_threads - 1 of them, tid = index + 1 */
+    struct share *shares;   /* n_threads */
     pthread_mutex_t lock;
     pthread_cond_t work, done;
 
@@ -182,12 +189,15 @@ int pool_create(int n_threads, struct pool **out, struct sl_err *err)
                        n_threads);
     struct pool *p = mem_calloc(1, sizeof *p);
     struct worker *workers = mem_calloc((size_t)n_threads, sizeof *workers);
-    if (!p || !workers) {
+    struct share *shares = mem_calloc((size_t)n_threads, sizeof *shares);
+    if (!p || !workers || !shares) {
         mem_free(p);
         mem_free(workers);
+        mem_free(shares);
         return err_set(err, SL_E_MEM, "threads", "no memory for %d threads", n_threads);
     }
     p->workers = workers;
+    p->shares = shares;
     p->n_threads = n_threads;
     p->spin = n_threads <= sys_usable_cpus("");
     pthread_mutex_init(&p->lock, NULL);
@@ -218,6 +228,7 @@ void pool_destroy(struct pool **pp)
     pthread_cond_destroy(&p->work);
     pthread_mutex_destroy(&p->lock);
     mem_free(p->workers);
+    mem_free(p->shares);
     mem_free(p);
 }
 
@@ -240,22 +251,57 @@ void pool_run(struct pool *p, pool_fn *fn, void *arg)
     fpenv_restore(old);
 }
 
+/* pool_for: every thread owns a contiguous share and takes its pieces in rising order, so that it
+ * walks memory as a stream; who is done takes pieces from the end of the others' shares. */
 struct range {
     pool_range_fn *fn;
     void *arg;
-    int64_t n, piece, n_pieces;
-    alignas(MEM_ALIGN) _Atomic int64_t next; /* piece to hand out */
+    int64_t n, piece; /* items; items per piece */
+    struct share *shares;
+    int n_threads;
 };
+
+/* The first (or last) piece of a share; -1: it is empty. */
+static int64_t take_piece(struct share *s, bool last)
+{
+    uint64_t span = atomic_load_explicit(&s->span, memory_order_relaxed), left;
+    uint32_t begin, end;
+    do {
+        begin = (uint32_t)(span >> 32);
+        end = (uint32_t)span;
+        if (begin >= end)
+            return -1;
+        left = last ? span - 1 : span + ((uint64_t)1 << 32);
+    } while (!atomic_compare_exchange_weak_explicit(&s->span, &span, left, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    return last ? (int64_t)end - 1 : (int64_t)begin;
+}
+
+static void run_piece(const struct range *r, int64_t i, int tid)
+{
+    int64_t begin = i * r->piece, end = begin + r->piece;
+    r->fn(r->arg, begin, end < r->n ? end : r->n, tid);
+}
 
 static void run_pieces(void *arg, int tid)
 {
-    struct range *r = arg;
-    for (;;) {
-        int64_t i = atomic_fetch_add_explicit(&r->next, 1, memory_order_relaxed);
-        if (i >= r->n_pieces)
-            return;
-        int64_t begin = i * r->piece;
-        r->fn(r->arg, begin, i == r->n_pieces - 1 ? r->n : begin + r->piece, tid);
+    const struct range *r = arg;
+    int64_t i;
+    while ((i = take_piece(&r->shares[tid], false)) >= 0)
+        run_piece(r, i, tid);
+    for (int k = 1; k < r->n_threads; k++) {
+        struct share *other = &r->shares[(tid + k) % r->n_threads];
+        while ((i = take_piece(other, true)) >= 0)
+            run_piece(r, i, tid);
+    }
+}
+
+static void deal_shares(struct pool *p, int64_t n_pieces)
+{
+    for (int t = 0; t < p->n_threads; t++) {
+        uint64_t begin = (uint64_t)(n_pieces * t / p->n_threads);
+        uint64_t end = (uint64_t)(n_pieces * (t + 1) / p->n_threads);
+        atomic_store_explicit(&p->shares[t].span, begin << 32 | end, memory_order_relaxed);
     }
 }
 
@@ -273,9 +319,14 @@ void pool_for(struct pool *p, int64_t n, int64_t grain, pool_range_fn *fn, void 
     }
     int64_t grains = n / grain + (n % grain != 0);
     int64_t per_piece = grains / ((int64_t)p->n_threads * PIECES_PER_CPU);
-    if (per_piece < 1)
+    if (per_piece < 1) /* at most twice threads x PIECES_PER_CPU pieces: far below 2^32 */
         per_piece = 1;
-    struct range r = {.fn = fn, .arg = arg, .n = n, .piece = grain * per_piece};
-    r.n_pieces = grains / per_piece + (grains % per_piece != 0);
+    struct range r = {.fn = fn,
+                      .arg = arg,
+                      .n = n,
+                      .piece = grain * per_piece,
+                      .shares = p->shares,
+                      .n_threads = p->n_threads};
+    deal_shares(p, grains / per_piece + (grains % per_piece != 0));
     pool_run(p, run_pieces, &r);
 }
