@@ -279,8 +279,8 @@ static int64_t take_piece(struct share *s, bool last)
 
 static void run_piece(const struct range *r, int64_t i, int tid)
 {
-    int64_t begin = i * r->piece, end = begin + r->piece;
-    r->fn(r->arg, begin, end < r->n ? end : r->n, tid);
+    int64_t begin = i * r->piece, left = r->n - begin;
+    r->fn(r->arg, begin, left > r->piece ? begin + r->piece : r->n, tid);
 }
 
 static void run_pieces(void *arg, int tid)
