@@ -134,4 +134,8 @@ void kernels_mat_avx2(struct kernels *k)
     kernels_mat_avx2_k(k);
     kernels_mat_avx2_32(k);
     kernels_mat_avx2_gemm(k);
+    kernels_mat_avx2_low(k);
+    kernels_mat_avx2_iq(k);
+    kernels_mat_avx2_iq3(k);
+    kernels_mat_avx2_small(k);
 }

@@ -13,6 +13,10 @@ void kernels_mat_avx2_k(struct kernels *k);
 void kernels_mat_avx2_32(struct kernels *k);
 void kernels_mat_avx2_float(struct kernels *k);
 void kernels_mat_avx2_gemm(struct kernels *k);
+void kernels_mat_avx2_low(struct kernels *k);
+void kernels_mat_avx2_iq(struct kernels *k);
+void kernels_mat_avx2_iq3(struct kernels *k);
+void kernels_mat_avx2_small(struct kernels *k);
 
 ALWAYS_INLINE __m128i load128(const void *p)
 {
@@ -31,6 +35,16 @@ ALWAYS_INLINE __m256i load_dword(const void *p)
 
     memcpy(&v, p, sizeof v);
     return _mm256_set1_epi32(v);
+}
+
+/* Byte i of the result: -1 where bit i of the dword that fills all lanes is set, else 0. */
+ALWAYS_INLINE __m256i spread_bits(__m256i dword)
+{
+    const int64_t ones = 0x0101010101010101;
+    const __m256i which = _mm256_setr_epi64x(0, ones, 2 * ones, 3 * ones);
+    const __m256i bit = _mm256_set1_epi64x((int64_t)0x8040201008040201);
+
+    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(dword, which), bit), bit);
 }
 
 /* Lane r of the result: sum of the eight lanes of v[r]. */
