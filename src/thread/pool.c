@@ -1,8 +1,11 @@
 /* pool.c: how a parallel call travels.
  *
- * The caller writes the job, then raises `generation`; each worker waits for the next generation,
- * runs the job once and lowers `remaining`; the caller does its own part and waits for 0. Both
- * sides spin first, since in decode the next call comes within microseconds, and sleep on a
+ * The caller writes the job and opens the gate under a new generation. A worker that sees the new
+ * generation joins, if the gate is still open, runs the job and leaves. pool_run waits until all
+ * workers have been through. pool_for closes the gate as soon as no piece is left and waits only
+ * for the workers inside: one that the system has not let run yet delays nobody.
+ *
+ * Both sides spin first, since in decode the next call comes within microseconds, and sleep on a
  * condition variable when it doesn't. "About to sleep" is announced in an atomic before the last
  * look at the awaited value, and the other side changes the value before it looks whether anybody
  * sleeps, all sequentially consistent: so no wake-up is lost, and none is paid for when nobody
@@ -15,7 +18,6 @@
 #include "base/sys.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdalign.h>
 #include <stdatomic.h>
@@ -24,7 +26,6 @@
 #define THREADS_MAX    1024
 #define SPIN_S         50e-6 /* longer than the serial parts between two calls of one token */
 #define PAUSES         32    /* between two looks at the clock */
-#define YIELDS         4     /* looks before sleeping when threads outnumber the CPUs */
 #define PIECES_PER_CPU 32    /* pool_for: a slow core delays the end by one piece at most */
 
 struct worker {
@@ -44,17 +45,24 @@ struct pool {
     bool spin; /* false: threads outnumber the CPUs, and spinning would keep others from working */
     pool_fn *fn;
     void *arg;
-    bool quit;              /* written before a generation is raised */
     struct worker *workers; /* n_threads - 1 of them, tid = index + 1 */
     struct share *shares;   /* n_threads */
     pthread_mutex_t lock;
     pthread_cond_t work, done;
 
-    alignas(MEM_ALIGN) atomic_uint generation;
-    atomic_int sleepers;                     /* workers that sleep or are about to */
-    alignas(MEM_ALIGN) atomic_int remaining; /* workers that have not finished this generation */
+    alignas(MEM_ALIGN) _Atomic uint64_t gate; /* see GATE_ below */
+    atomic_int sleepers;                      /* workers that sleep or are about to */
+    atomic_bool quit;                         /* set before a generation is raised */
     atomic_bool caller_sleeps;
 };
+
+/* The gate, from the top: generation (32 bits), open, workers that joined (12), workers still
+ * inside (12). One word, so that closing, joining and leaving cannot be seen half. */
+#define GATE_OPEN         (UINT64_C(1) << 24)
+#define GATE_JOINED(gate) ((int)((gate) >> 12 & 0xfff))
+#define GATE_INSIDE(gate) ((int)((gate)&0xfff))
+#define GATE_JOIN         (UINT64_C(1) << 12 | 1)
+_Static_assert(THREADS_MAX <= 0xfff, "the gate counts workers in 12 bits");
 
 static inline void cpu_pause(void)
 {
@@ -67,29 +75,36 @@ static inline void cpu_pause(void)
 #endif
 }
 
-static bool has_work(const struct pool *p, unsigned seen)
+static uint32_t generation(uint64_t gate)
 {
-    return atomic_load_explicit(&p->generation, memory_order_acquire) != seen;
+    return (uint32_t)(gate >> 32);
 }
 
-static bool all_done(const struct pool *p, unsigned unused)
+typedef bool ready_fn(struct pool *p, uint32_t seen);
+
+static bool has_work(struct pool *p, uint32_t seen)
+{
+    return generation(atomic_load(&p->gate)) != seen;
+}
+
+static bool all_through(struct pool *p, uint32_t unused)
 {
     (void)unused;
-    return atomic_load_explicit(&p->remaining, memory_order_acquire) == 0;
+    uint64_t gate = atomic_load(&p->gate);
+    return GATE_JOINED(gate) == p->n_threads - 1 && GATE_INSIDE(gate) == 0;
+}
+
+static bool nobody_inside(struct pool *p, uint32_t unused)
+{
+    (void)unused;
+    return GATE_INSIDE(atomic_load(&p->gate)) == 0;
 }
 
 /* True as soon as ready says so; false when it is time to sleep. */
-static bool spin_for(const struct pool *p, bool (*ready)(const struct pool *, unsigned),
-                     unsigned seen)
+static bool spin_for(struct pool *p, ready_fn *ready, uint32_t seen)
 {
-    if (!p->spin) {
-        for (int i = 0; i < YIELDS; i++) {
-            if (ready(p, seen))
-                return true;
-            sched_yield();
-        }
+    if (!p->spin) /* nor sched_yield: on a busy machine it gives away a whole time slice */
         return ready(p, seen);
-    }
     double end = 0;
     for (;;) {
         for (int i = 0; i < PAUSES; i++) {
@@ -105,37 +120,62 @@ static bool spin_for(const struct pool *p, bool (*ready)(const struct pool *, un
     }
 }
 
-static void wait_for_work(struct pool *p, unsigned seen)
+static void wait_for_work(struct pool *p, uint32_t seen)
 {
     if (spin_for(p, has_work, seen))
         return;
     pthread_mutex_lock(&p->lock);
     atomic_fetch_add(&p->sleepers, 1);
-    while (atomic_load(&p->generation) == seen)
+    while (!has_work(p, seen))
         pthread_cond_wait(&p->work, &p->lock);
     atomic_fetch_sub(&p->sleepers, 1);
     pthread_mutex_unlock(&p->lock);
 }
 
-static void wait_for_workers(struct pool *p)
+static void wait_for_workers(struct pool *p, ready_fn *ready)
 {
-    if (spin_for(p, all_done, 0))
+    if (spin_for(p, ready, 0))
         return;
     pthread_mutex_lock(&p->lock);
     atomic_store(&p->caller_sleeps, true);
-    while (atomic_load(&p->remaining) != 0)
+    while (!ready(p, 0))
         pthread_cond_wait(&p->done, &p->lock);
     atomic_store(&p->caller_sleeps, false);
     pthread_mutex_unlock(&p->lock);
 }
 
+/* Nobody is inside, and the gate is closed or everybody has been through. */
 static void raise_generation(struct pool *p)
 {
-    atomic_store(&p->remaining, p->n_threads - 1);
-    atomic_fetch_add(&p->generation, 1);
+    uint32_t next = generation(atomic_load(&p->gate)) + 1;
+    atomic_store(&p->gate, (uint64_t)next << 32 | GATE_OPEN);
     if (atomic_load(&p->sleepers) > 0) {
         pthread_mutex_lock(&p->lock);
         pthread_cond_broadcast(&p->work);
+        pthread_mutex_unlock(&p->lock);
+    }
+}
+
+/* False: the gate of the newest generation is closed already. *seen: that generation. */
+static bool join(struct pool *p, uint32_t *seen)
+{
+    uint64_t gate = atomic_load(&p->gate);
+    do {
+        *seen = generation(gate);
+        if (!(gate & GATE_OPEN))
+            return false;
+    } while (!atomic_compare_exchange_weak(&p->gate, &gate, gate + GATE_JOIN));
+    return true;
+}
+
+/* After the first line the caller may return and begin the next job: a signal too many is harmless,
+ * it looks again. */
+static void leave(struct pool *p)
+{
+    atomic_fetch_sub(&p->gate, 1);
+    if (atomic_load(&p->caller_sleeps)) {
+        pthread_mutex_lock(&p->lock);
+        pthread_cond_signal(&p->done);
         pthread_mutex_unlock(&p->lock);
     }
 }
@@ -145,16 +185,14 @@ static void *work(void *arg)
     struct worker *w = arg;
     struct pool *p = w->pool;
     fpenv_enter();
-    for (unsigned seen = 0;; seen++) { /* the generation wraps as this does */
+    for (uint32_t seen = 0;;) {
         wait_for_work(p, seen);
-        if (p->quit)
+        if (atomic_load(&p->quit))
             return NULL;
+        if (!join(p, &seen))
+            continue;
         p->fn(p->arg, w->tid);
-        if (atomic_fetch_sub(&p->remaining, 1) == 1 && atomic_load(&p->caller_sleeps)) {
-            pthread_mutex_lock(&p->lock);
-            pthread_cond_signal(&p->done);
-            pthread_mutex_unlock(&p->lock);
-        }
+        leave(p);
     }
 }
 
@@ -220,7 +258,7 @@ void pool_destroy(struct pool **pp)
         return;
     struct pool *p = *pp;
     *pp = NULL;
-    p->quit = true;
+    atomic_store(&p->quit, true);
     raise_generation(p);
     for (int i = 0; i < p->n_threads - 1; i++)
         pthread_join(p->workers[i].thread, NULL);
@@ -237,7 +275,7 @@ int pool_threads(const struct pool *p)
     return p->n_threads;
 }
 
-void pool_run(struct pool *p, pool_fn *fn, void *arg)
+static void run(struct pool *p, pool_fn *fn, void *arg, ready_fn *until)
 {
     uint64_t old = fpenv_enter();
     if (p->n_threads > 1) {
@@ -246,13 +284,22 @@ void pool_run(struct pool *p, pool_fn *fn, void *arg)
         raise_generation(p);
     }
     fn(arg, 0);
-    if (p->n_threads > 1)
-        wait_for_workers(p);
+    if (p->n_threads > 1) {
+        if (until == nobody_inside)
+            atomic_fetch_and(&p->gate, ~GATE_OPEN);
+        wait_for_workers(p, until);
+    }
     fpenv_restore(old);
 }
 
+void pool_run(struct pool *p, pool_fn *fn, void *arg)
+{
+    run(p, fn, arg, all_through);
+}
+
 /* pool_for: every thread owns a contiguous share and takes its pieces in rising order, so that it
- * walks memory as a stream; who is done takes pieces from the end of the others' shares. */
+ * walks memory as a stream; who is done takes pieces from the end of the others' shares, those of
+ * threads that never came too. */
 struct range {
     pool_range_fn *fn;
     void *arg;
@@ -328,5 +375,5 @@ void pool_for(struct pool *p, int64_t n, int64_t grain, pool_range_fn *fn, void 
                       .shares = p->shares,
                       .n_threads = p->n_threads};
     deal_shares(p, grains / per_piece + (grains % per_piece != 0));
-    pool_run(p, run_pieces, &r);
+    run(p, run_pieces, &r, nobody_inside);
 }

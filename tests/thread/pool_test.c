@@ -149,6 +149,25 @@ static void test_slow_thread_does_less(void **state)
     pool_destroy(&p);
 }
 
+/* Calls of both kinds in turn: nobody may be taken for a worker of another call. */
+static void test_mixed_calls(void **state)
+{
+    (void)state;
+    struct pool *p;
+    assert_int_equal(pool_create(4, &p, NULL), 0);
+    double start = clock_now();
+    for (int i = 0; i < 2000 && clock_now() - start < 2; i++) {
+        struct job j = {0};
+        _Atomic int64_t sum = 0;
+        pool_for(p, 1 + i % 200, 1, check_huge, &sum);
+        pool_run(p, count_call, &j);
+        assert_true(sum == 1 + i % 200);
+        for (int t = 0; t < 4; t++)
+            assert_int_equal(j.calls[t], 1);
+    }
+    pool_destroy(&p);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -183,9 +202,9 @@ static void test_print_latency(void **state)
     for (int n = 1; n <= 4; n *= 2) {
         struct pool *p;
         assert_int_equal(pool_create(n, &p, NULL), 0);
-        double best = 1;
-        for (int round = 0; round < 10; round++) {
-            enum { CALLS = 500 };
+        double best = 1, start = clock_now();
+        for (int round = 0; round < 100 && clock_now() - start < 0.2; round++) {
+            enum { CALLS = 50 };
             double t = clock_now();
             for (int i = 0; i < CALLS; i++)
                 pool_run(p, nothing, NULL);
@@ -202,7 +221,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_run_once_on_each), cmocka_unit_test(test_ranges_covered_once),
         cmocka_unit_test(test_huge_ranges),      cmocka_unit_test(test_slow_thread_does_less),
-        cmocka_unit_test(test_refusals),         cmocka_unit_test(test_print_latency),
+        cmocka_unit_test(test_mixed_calls),      cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_print_latency),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
