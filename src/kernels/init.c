@@ -37,46 +37,108 @@ static bool x86_has_avx2(void)
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_AVX2);
 }
 
-enum kern_level kernels_cpu_level(void)
+static bool x86_has_avxvnni(void)
 {
-    return x86_has_avx2() ? KL_AVX2 : KL_SCALAR;
+    const uint32_t avx_vnni = 1u << 4; /* leaf 7, subleaf 1, EAX */
+    uint32_t a, b, c, d;
+
+    return x86_has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & avx_vnni);
 }
-#else
-enum kern_level kernels_cpu_level(void)
+
+/* With the vector lengths and byte operations that every such CPU since 2017 has. */
+static bool x86_has_avx512(bool vnni)
 {
-    return KL_SCALAR;
+    const uint64_t opmask_zmm = 0xe0; /* XCR0 bits 5, 6, 7 */
+    const uint32_t want = bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ;
+    uint32_t a, b, c, d;
+
+    if (!x86_has_avx2() || (x86_saved_state() & opmask_zmm) != opmask_zmm)
+        return false;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & want) == want &&
+           (!vnni || (c & bit_AVX512VNNI));
 }
 #endif
 
-/* The best level that exists here and is not above max. */
-static enum kern_level bounded_level(enum kern_level max)
-{
-    enum kern_level level = kernels_cpu_level();
+/* The levels of this architecture that this build has, rising; scalar apart. A CPU may lack one and
+ * have those above it. */
+struct level {
+    enum kern_level level;
+    void (*fill)(struct kernels *k);
+};
 
-    if (max == KL_COUNT)
-        return level;
 #if defined(__x86_64__)
-    const bool same_arch = max <= KL_AVX512VNNI;
+static void fill_avx2(struct kernels *k)
+{
+    kernels_mat_avx2(k);
+    kernels_float_avx2(k);
+}
+
+static const struct level levels[] = {
+    {KL_AVX2, fill_avx2},
+    {KL_AVXVNNI, kernels_mat_avxvnni},
+    {KL_AVX512, kernels_mat_avx512},
+    {KL_AVX512VNNI, kernels_mat_avx512vnni},
+};
+#define N_LEVELS (sizeof levels / sizeof *levels)
+
+static bool cpu_has(enum kern_level level)
+{
+    switch (level) {
+    case KL_AVX2:
+        return x86_has_avx2();
+    case KL_AVXVNNI:
+        return x86_has_avxvnni();
+    case KL_AVX512:
+        return x86_has_avx512(false);
+    case KL_AVX512VNNI:
+        return x86_has_avx512(true);
+    default:
+        return false;
+    }
+}
 #else
-    const bool same_arch = max >= KL_NEON;
+static const struct level levels[1];
+#define N_LEVELS 0
+
+static bool cpu_has(enum kern_level level)
+{
+    (void)level;
+    return false;
+}
 #endif
-    if (!same_arch)
-        return KL_SCALAR;
-    return max < level ? max : level;
+
+static bool same_arch(enum kern_level level)
+{
+#if defined(__x86_64__)
+    return level <= KL_AVX512VNNI;
+#else
+    return level >= KL_NEON;
+#endif
+}
+
+enum kern_level kernels_cpu_level(void)
+{
+    enum kern_level best = KL_SCALAR;
+
+    for (size_t i = 0; i < N_LEVELS; i++)
+        if (cpu_has(levels[i].level))
+            best = levels[i].level;
+    return best;
 }
 
 void kernels_init(struct kernels *k, enum kern_level max_level)
 {
     memset(k, 0, sizeof *k);
-    k->level = bounded_level(max_level);
+    k->level = KL_SCALAR;
     kernels_mat_scalar(k);
     kernels_float_scalar(k);
-#if defined(__x86_64__)
-    if (k->level < KL_AVX2)
+    if (max_level != KL_COUNT && !same_arch(max_level))
         return;
-    kernels_mat_avx2(k);
-    kernels_float_avx2(k);
-#endif
+    for (size_t i = 0; i < N_LEVELS; i++)
+        if (levels[i].level <= max_level && cpu_has(levels[i].level)) {
+            levels[i].fill(k);
+            k->level = levels[i].level;
+        }
 }
 
 const char *kernels_level_name(enum kern_level level)

@@ -10,6 +10,14 @@ void kernels_float_scalar(struct kernels *k);
 #if defined(__x86_64__)
 void kernels_mat_avx2(struct kernels *k);
 void kernels_float_avx2(struct kernels *k);
+void kernels_mat_avxvnni(struct kernels *k);
+void kernels_mat_avx512(struct kernels *k);
+void kernels_mat_avx512vnni(struct kernels *k);
+#elif defined(__aarch64__)
+void kernels_mat_neon(struct kernels *k);
+void kernels_float_neon(struct kernels *k);
+void kernels_mat_dotprod(struct kernels *k);
+void kernels_mat_i8mm(struct kernels *k);
 #endif
 
 #endif

@@ -1,0 +1,374 @@
+/* mat_wide.h: the vector vocabulary of the products above AVX2, and the walk over rows of GEMV.
+ *
+ * One source serves three levels; the file of a level says which before it includes this:
+ *
+ *   MAT_LANES  8 (ymm) or 16 (zmm) rows side by side
+ *   MAT_VNNI   1: byte products are summed in fours into int32 (vpdpbusd), which is exact;
+ *              0: in twos into int16 (vpmaddubsw), exact as long as the sums stay below 32768
+ *
+ * Everywhere lane r of a vector belongs to row r: rows are transposed by dwords (load_dwords) right
+ * after loading, so that no sum runs across lanes and a dword of activations serves all rows. */
+#ifndef KERNELS_X86_MAT_WIDE_H
+#define KERNELS_X86_MAT_WIDE_H
+
+#include "kernels/x86/mat_avx2.h"
+
+#if MAT_LANES == 16
+typedef __m512i vint;
+typedef __m512 vfloat;
+#define V_OP(op)   _mm512_##op
+#define V_BITS(op) _mm512_##op##_si512
+#define V_DOT4     _mm512_dpbusd_epi32
+#define V_DOT2     _mm512_dpwssd_epi32
+#else
+typedef __m256i vint;
+typedef __m256 vfloat;
+#define V_OP(op)   _mm256_##op
+#define V_BITS(op) _mm256_##op##_si256
+#ifdef __AVXVNNI__
+#define V_DOT4 _mm256_dpbusd_avx_epi32
+#define V_DOT2 _mm256_dpwssd_avx_epi32
+#else
+#define V_DOT4 _mm256_dpbusd_epi32
+#define V_DOT2 _mm256_dpwssd_epi32
+#endif
+#endif
+
+#define N_QUADS (MAT_LANES / 4)
+
+ALWAYS_INLINE vint v_zero(void)
+{
+    return V_BITS(setzero)();
+}
+
+ALWAYS_INLINE vint v_and(vint a, vint b)
+{
+    return V_BITS(and)(a, b);
+}
+
+ALWAYS_INLINE vint v_or(vint a, vint b)
+{
+    return V_BITS(or)(a, b);
+}
+
+ALWAYS_INLINE vint v_add(vint a, vint b)
+{
+    return V_OP(add_epi32)(a, b);
+}
+
+ALWAYS_INLINE vint v_bytes(int b)
+{
+    return V_OP(set1_epi8)((char)b);
+}
+
+ALWAYS_INLINE vint v_dwords(int v)
+{
+    return V_OP(set1_epi32)(v);
+}
+
+/* The dword at p in all lanes. */
+ALWAYS_INLINE vint v_load_dword(const void *p)
+{
+    int32_t v;
+
+    memcpy(&v, p, sizeof v);
+    return v_dwords(v);
+}
+
+/* Sixteen bytes in every 128-bit part. */
+ALWAYS_INLINE vint v_repeat128(__m128i v)
+{
+#if MAT_LANES == 16
+    return _mm512_broadcast_i32x4(v);
+#else
+    return _mm256_broadcastsi128_si256(v);
+#endif
+}
+
+ALWAYS_INLINE vint v_low4(vint q)
+{
+    return v_and(q, v_bytes(15));
+}
+
+ALWAYS_INLINE vint v_high4(vint q)
+{
+    return v_low4(V_OP(srli_epi16)(q, 4));
+}
+
+/* low's bits where mask has ones, high's elsewhere. */
+ALWAYS_INLINE vint v_select(vint low, vint high, int mask)
+{
+#if MAT_LANES == 16
+    return _mm512_ternarylogic_epi32(v_bytes(mask), low, high, 0xca);
+#else
+    return v_or(v_and(low, v_bytes(mask)), v_and(high, v_bytes(~mask)));
+#endif
+}
+
+/* acc + products of four unsigned and four signed bytes per lane; without VNNI acc is two int16. */
+ALWAYS_INLINE vint v_dot(vint acc, vint u, vint s)
+{
+#if MAT_VNNI
+    return V_DOT4(acc, u, s);
+#else
+    return V_OP(add_epi16)(acc, V_OP(maddubs_epi16)(u, s));
+#endif
+}
+
+/* isum + sums (of v_dot) * scale; the scale as v_scale and v_signed_scale give it. */
+ALWAYS_INLINE vint v_scaled(vint isum, vint sums, vint scale)
+{
+#if MAT_VNNI
+    return v_add(isum, V_OP(mullo_epi32)(sums, scale));
+#else
+    return v_add(isum, V_OP(madd_epi16)(sums, scale));
+#endif
+}
+
+/* Sums of v_dot as int32. */
+ALWAYS_INLINE vint v_sums(vint sums)
+{
+#if MAT_VNNI
+    return sums;
+#else
+    return V_OP(madd_epi16)(sums, V_OP(set1_epi16)(1));
+#endif
+}
+
+/* acc + products of two int16 per lane. */
+ALWAYS_INLINE vint v_dot2(vint acc, vint a, vint b)
+{
+#if MAT_VNNI
+    return V_DOT2(acc, a, b);
+#else
+    return v_add(acc, V_OP(madd_epi16)(a, b));
+#endif
+}
+
+/* Byte j of every dword as a scale: int32, or the same int16 twice. */
+ALWAYS_INLINE vint v_scale(vint v, int j)
+{
+#if MAT_VNNI
+    return j == 3 ? V_OP(srli_epi32)(v, 24) : v_and(V_OP(srli_epi32)(v, 8 * j), v_dwords(255));
+#else
+    const __m128i pick = _mm_add_epi32(_mm_setr_epi32(0, 4, 8, 12),
+                                       _mm_set1_epi32((int)0x80008000 + j));
+    return V_OP(shuffle_epi8)(v, v_repeat128(_mm_or_si128(pick, _mm_slli_epi32(pick, 16))));
+#endif
+}
+
+ALWAYS_INLINE vint v_signed_scale(vint v, int j)
+{
+#if MAT_VNNI
+    return V_OP(srai_epi32)(V_OP(slli_epi32)(v, 24 - 8 * j), 24);
+#else
+    return V_OP(srai_epi16)(V_OP(slli_epi16)(v_scale(v, j), 8), 8);
+#endif
+}
+
+/* Eight or sixteen F16, one in the low half of each dword, as floats (exact). */
+ALWAYS_INLINE vfloat v_widen_f16(vint v)
+{
+#if MAT_LANES == 16
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v));
+#else
+    const __m256i low = _mm256_and_si256(v, _mm256_set1_epi32(0xffff));
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, low), 0xd8);
+    return _mm256_cvtph_ps(_mm256_castsi256_si128(words));
+#endif
+}
+
+/* 2^(e - 128) for e in 0..255: e < 2 is subnormal. */
+ALWAYS_INLINE vfloat v_widen_e8m0_half(vint e)
+{
+    const vint normal = V_OP(slli_epi32)(V_OP(sub_epi32)(e, v_dwords(1)), 23);
+    const vint subnormal = V_OP(sllv_epi32)(v_dwords(0x200000), e);
+
+#if MAT_LANES == 16
+    return _mm512_castsi512_ps(
+        _mm512_mask_mov_epi32(normal, _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2)), subnormal));
+#else
+    return _mm256_castsi256_ps(
+        _mm256_blendv_epi8(normal, subnormal, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
+#endif
+}
+
+/* fma(d * d_x, (float)sum, acc), the product d * d_x rounded. */
+ALWAYS_INLINE vfloat v_add_block(vfloat acc, vfloat d, vfloat d_x, vint sum)
+{
+    return V_OP(fmadd_ps)(V_OP(mul_ps)(d, d_x), V_OP(cvtepi32_ps)(sum), acc);
+}
+
+/* fma(-(dmin * d_x), (float)sum, acc). */
+ALWAYS_INLINE vfloat v_take_minima(vfloat acc, vfloat dmin, vfloat d_x, vint sum)
+{
+    return V_OP(fnmadd_ps)(V_OP(mul_ps)(dmin, d_x), V_OP(cvtepi32_ps)(sum), acc);
+}
+
+/* MAT_LANES rows. p[i]: row 4 i at the block in work; three addresses are reached from each by
+ * multiples of the stride, which costs no instructions. */
+struct lanes {
+    const uint8_t *p[N_QUADS];
+    size_t stride, stride3;
+};
+
+ALWAYS_INLINE struct lanes lanes_at(const uint8_t *w, size_t stride)
+{
+    struct lanes l = {.stride = stride, .stride3 = 3 * stride};
+
+    for (int i = 0; i < N_QUADS; i++)
+        l.p[i] = w + 4 * (size_t)i * stride;
+    return l;
+}
+
+ALWAYS_INLINE void lanes_advance(struct lanes *l, size_t bytes)
+{
+    for (int i = 0; i < N_QUADS; i++)
+        l->p[i] += bytes;
+}
+
+/* Byte at of row r (r a constant). */
+ALWAYS_INLINE const uint8_t *lanes_row(const struct lanes *l, int r, size_t at)
+{
+    const size_t off = r % 4 == 3 ? l->stride3 : (size_t)(r % 4) * l->stride;
+
+    return l->p[r / 4] + off + at;
+}
+
+/* Sixteen bytes at offset at of rows r and r + 4. */
+ALWAYS_INLINE __m256i load_two(const struct lanes *l, int r, size_t at)
+{
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(load128(lanes_row(l, r, at))),
+                                   load128(lanes_row(l, r + 4, at)), 1);
+}
+
+/* Sixteen bytes at offset at of every row: q[i] has dword i of each. */
+ALWAYS_INLINE void load_dwords(const struct lanes *l, size_t at, vint q[4])
+{
+    vint z[4];
+
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+#if MAT_LANES == 16 /* by halves: an insert from memory into the upper half is slower (Zen 4) */
+        z[i] = _mm512_inserti64x4(_mm512_castsi256_si512(load_two(l, i, at)),
+                                  load_two(l, i + 8, at), 1);
+#else
+        z[i] = load_two(l, i, at);
+#endif
+    const vint a = V_OP(unpacklo_epi32)(z[0], z[1]), b = V_OP(unpacklo_epi32)(z[2], z[3]);
+    const vint c = V_OP(unpackhi_epi32)(z[0], z[1]), d = V_OP(unpackhi_epi32)(z[2], z[3]);
+    q[0] = V_OP(unpacklo_epi64)(a, b);
+    q[1] = V_OP(unpackhi_epi64)(a, b);
+    q[2] = V_OP(unpacklo_epi64)(c, d);
+    q[3] = V_OP(unpackhi_epi64)(c, d);
+}
+
+ALWAYS_INLINE int load_word(const uint8_t *p)
+{
+    uint16_t v;
+
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* The word at offset at of rows first to first + 7. */
+#define LANES_WORD(v, l, first, i, at)                                                             \
+    _mm_insert_epi16(v, load_word(lanes_row(l, (first) + (i), at)), i)
+
+ALWAYS_INLINE __m128i load_words8(const struct lanes *l, int first, size_t at)
+{
+    __m128i v = _mm_cvtsi32_si128(load_word(lanes_row(l, first, at)));
+
+    v = LANES_WORD(v, l, first, 1, at);
+    v = LANES_WORD(v, l, first, 2, at);
+    v = LANES_WORD(v, l, first, 3, at);
+    v = LANES_WORD(v, l, first, 4, at);
+    v = LANES_WORD(v, l, first, 5, at);
+    v = LANES_WORD(v, l, first, 6, at);
+    return LANES_WORD(v, l, first, 7, at);
+}
+
+/* The F16 at offset at of every row. */
+ALWAYS_INLINE vfloat load_f16(const struct lanes *l, size_t at)
+{
+#if MAT_LANES == 16
+    return _mm512_cvtph_ps(_mm256_set_m128i(load_words8(l, 8, at), load_words8(l, 0, at)));
+#else
+    return _mm256_cvtph_ps(load_words8(l, 0, at));
+#endif
+}
+
+/* The byte at offset at of every row, as int32. */
+ALWAYS_INLINE vint load_bytes(const struct lanes *l, size_t at)
+{
+    uint8_t v[16] = {0};
+
+    for (int r = 0; r < MAT_LANES; r++)
+        v[r] = *lanes_row(l, r, at);
+    return V_OP(cvtepu8_epi32)(load128(v));
+}
+
+/* ---- GEMV ---- */
+
+/* A weight type. */
+struct wide_type {
+    int block_values;
+    size_t block_bytes, act_bytes; /* of a block; of the activations it meets */
+};
+
+/* acc and n_blocks blocks of MAT_LANES rows against one token's packed activations at x. prefetch:
+ * bytes to ask for meanwhile, as many as the rows have; or NULL. */
+typedef vfloat gemv_fn(struct lanes l, const void *x, int n_blocks, const uint8_t *prefetch,
+                       vfloat acc);
+
+/* The bytes that a group of rows has for block b, in address order. */
+ALWAYS_INLINE void prefetch_block(const uint8_t *prefetch, int b, size_t block_bytes)
+{
+    if (prefetch)
+        prefetch_bytes(prefetch + (size_t)b * MAT_LANES * block_bytes,
+                       (int)(MAT_LANES * block_bytes));
+}
+
+#define MAX_BLOCK_BYTES 272 /* of any unit of 256 values */
+
+/* Bytes [at, at + n) of n_rows rows (fewer than MAT_LANES) into buf, the last row repeated. */
+ALWAYS_INLINE struct lanes pad_rows(const struct mat_args *a, size_t at, size_t n, uint8_t *buf)
+{
+    for (int r = 0; r < MAT_LANES; r++) {
+        const int from = r < a->n_rows ? r : a->n_rows - 1;
+        memcpy(buf + (size_t)r * n, a->w + (size_t)from * a->row_bytes + at, n);
+    }
+    return lanes_at(buf, n);
+}
+
+ALWAYS_INLINE void gemv_few_rows(const struct mat_args *a, struct wide_type t, gemv_fn *fn)
+{
+    uint8_t buf[MAT_LANES * MAX_BLOCK_BYTES];
+    float y[MAT_LANES];
+    vfloat acc = V_OP(setzero_ps)();
+
+    for (int b = 0; b < a->n_cols / t.block_values; b++)
+        acc = fn(pad_rows(a, (size_t)b * t.block_bytes, t.block_bytes, buf),
+                 a->x + (size_t)b * t.act_bytes, 1, NULL, acc);
+    V_OP(storeu_ps)(y, acc);
+    memcpy(a->y, y, (size_t)a->n_rows * sizeof *y);
+}
+
+/* One token. When the number of rows is no multiple of the lanes the last group overlaps the one
+ * before it: a row gives the same bytes in any lane. */
+ALWAYS_INLINE void gemv_wide(const struct mat_args *a, struct wide_type t, gemv_fn *fn)
+{
+    if (a->n_rows < MAT_LANES) {
+        gemv_few_rows(a, t, fn);
+        return;
+    }
+    for (int r = 0; r < a->n_rows; r += MAT_LANES) {
+        const int first = r + MAT_LANES <= a->n_rows ? r : a->n_rows - MAT_LANES;
+        const size_t at = (size_t)first * a->row_bytes;
+        V_OP(storeu_ps)
+        (a->y + first, fn(lanes_at(a->w + at, a->row_bytes), a->x, a->n_cols / t.block_values,
+                          prefetch_from(a, at, MAT_LANES * a->row_bytes), V_OP(setzero_ps)()));
+    }
+}
+
+#endif
