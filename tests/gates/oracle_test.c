@@ -17,7 +17,10 @@
 
 #define ARCH_TOLERANCE 1e-3 /* largest difference of a logit; the recorded ones agree to 2e-5 */
 #define STEP_ROWS      16
-/* Rounded activations: noise against the other engine's, per model and on average. */
+/* Rounded activations: noise against the other engine's, per model and on average. Two experts'
+ * scores may be closer than that noise: so many (block, position) pairs of a model may choose
+ * otherwise. What they then compute is another function; those positions are left out. */
+#define CLOSE_CALLS      1
 #define NMSE_FACTOR      2.0
 #define NMSE_MEAN_FACTOR 1.15
 
@@ -71,8 +74,9 @@ static int compare_ids(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* (block, position) pairs whose expert sets are not the recorded ones. */
-static int changed_sets(const struct fixture *f, const struct run_result *r, bool loud)
+/* (block, position) pairs whose expert sets are not the recorded ones. at (may be NULL) says for
+ * each position whether it is among them. */
+static int changed_sets(const struct fixture *f, const struct run_result *r, bool loud, bool *at)
 {
     int changed = 0;
     size_t k = (size_t)f->topk;
@@ -88,6 +92,8 @@ static int changed_sets(const struct fixture *f, const struct run_result *r, boo
             if (memcmp(got, want, k * sizeof *want) == 0)
                 continue;
             changed++;
+            if (at)
+                at[pos] = true;
             if (loud)
                 print_error("%s: other experts in block %d at position %d\n", f->name,
                             f->topk_layers[l], pos);
@@ -109,7 +115,7 @@ static int check_arch(const struct fixture *f, enum sl_stream_mode stream)
     bad += compare_logits(f->name, "steps", step.logits + (f->n_tokens - STEP_ROWS) * v,
                           f->logits_step, STEP_ROWS, v);
     bad += run_differs(&batch, &step, 0) >= 0;
-    bad += changed_sets(f, &batch, true);
+    bad += changed_sets(f, &batch, true, NULL);
     run_free(&batch);
     run_free(&step);
     return bad;
@@ -130,13 +136,16 @@ static void test_arch(void **state)
     assert_int_equal(bad, 0);
 }
 
-static double nmse(const float *got, const float *want, size_t n)
+/* Over the positions that are not left out. */
+static double nmse(const struct fixture *f, const float *got, const bool *leave_out)
 {
     double error = 0, power = 0;
-    for (size_t i = 0; i < n; i++) {
-        double d = (double)got[i] - (double)want[i];
+    for (int i = 0; i < f->n_tokens * f->n_vocab; i++) {
+        double want = (double)f->logits[i], d = (double)got[i] - want;
+        if (leave_out[i / f->n_vocab])
+            continue;
         error += d * d;
-        power += (double)want[i] * (double)want[i];
+        power += want * want;
     }
     return error / power;
 }
@@ -154,11 +163,13 @@ static void test_qmodels(void **state)
             bad++;
             continue;
         }
-        double e = nmse(r.logits, f->logits, (size_t)f->n_tokens * (size_t)f->n_vocab);
-        int changed = changed_sets(f, &r, false);
+        bool other[256] = {false};
+        assert_true(f->n_tokens <= 256);
+        int changed = changed_sets(f, &r, false, other);
+        double e = nmse(f, r.logits, other);
         print_message("%s: nmse %.3g, %.2f of the reference's; %d expert sets changed\n", f->name,
                       e, e / f->ref_nmse, changed);
-        if (!(e <= NMSE_FACTOR * f->ref_nmse) || changed > f->ref_sets_changed) {
+        if (!(e <= NMSE_FACTOR * f->ref_nmse) || changed > f->ref_sets_changed + CLOSE_CALLS) {
             print_error("%s: too far from the truth\n", f->name);
             bad++;
         }
