@@ -90,6 +90,21 @@ int err_sys(struct sl_err *err, int code, const char *where, int errnum, const c
     return code;
 }
 
+int err_file(struct sl_err *err, int code, const char *path, int errnum, const char *fmt, ...)
+{
+    if (err) {
+        struct sl_err text;
+        char name[192]; /* leaves the reason its room in the message */
+        va_list ap;
+        va_start(ap, fmt);
+        fill(&text, code, path, errnum, fmt, ap);
+        va_end(ap);
+        copy_where(name, sizeof name, path);
+        err_set(err, code, path, "%s: %s", name, text.msg);
+    }
+    return code;
+}
+
 const char *sl_code_name(int code)
 {
     static const char *const names[] = {"SL_OK",          "SL_E_ARG",     "SL_E_MEM",

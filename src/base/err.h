@@ -13,4 +13,9 @@ int err_set(struct sl_err *err, int code, const char *where, const char *fmt, ..
 int err_sys(struct sl_err *err, int code, const char *where, int errnum, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* As err_set, about a file: where is the path, and the message begins with it, so that one line
+ * says it all; of a long path the end is kept. errnum: a system error to append, 0: none. */
+int err_file(struct sl_err *err, int code, const char *path, int errnum, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+
 #endif

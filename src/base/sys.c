@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 /* "Key:   1234 kB" on a line of its own -> bytes; 0 when there is no such line. */
@@ -35,6 +36,11 @@ void sys_memory(const char *root, struct sys_memory *out)
         if (!out->available) /* kernels before 3.14 */
             out->available = kib_field(text, "MemFree") + kib_field(text, "Cached");
         mem_free(text);
+    }
+    struct sysinfo si; /* where /proc is not mounted; free memory alone, which is less */
+    if (!out->total && !*root && sysinfo(&si) == 0) {
+        out->total = (uint64_t)si.totalram * si.mem_unit;
+        out->available = ((uint64_t)si.freeram + si.bufferram) * si.mem_unit;
     }
     cgroup_memory(root, &out->cgroup_limit, &out->cgroup_available);
 }

@@ -3,7 +3,6 @@
 
 #include <assert.h>
 #include <stdio.h>
-#include <string.h>
 
 static int check_ids(const struct cache *c, int layer, const int32_t *ids, int n,
                      struct sl_err *err)
@@ -83,11 +82,7 @@ void cache_land_item(struct cache *c, int item, const struct io_req *bad)
         return;
     char where[sizeof p->err.where];
     snprintf(where, sizeof where, "layer %d, expert %d", p->layer, it->expert);
-    const struct sl_err *e = &bad->err;
-    if (e->where[0] && !strstr(e->msg, e->where))
-        err_set(&p->err, e->code, where, "%s: %s", e->where, e->msg);
-    else
-        err_set(&p->err, e->code, where, "%s", e->msg);
+    err_set(&p->err, bad->err.code, where, "%s: %s", where, bad->err.msg);
 }
 
 static void drain_reads(struct cache *c)

@@ -49,8 +49,8 @@ int header_fault(struct header *h)
     case CURSOR_MEM:
         return gguf_fail(h->err, SL_E_MEM, h->path, "no memory for the header");
     case CURSOR_IO:
-        return gguf_fail(h->err, c->io_err.code, h->path, "%.300s (while reading %s)",
-                         c->io_err.msg, h->item);
+        return err_set(h->err, c->io_err.code, h->path, "%.500s (while reading %s)", c->io_err.msg,
+                       h->item);
     case CURSOR_FINE:
         break;
     }

@@ -54,10 +54,9 @@ static int open_file(const char *path, struct gguf **out, struct sl_err *err)
 {
     *out = NULL;
     struct io_file *file = NULL;
-    struct sl_err inner = {0};
-    int rc = io_file_open(path, false, &file, &inner);
+    int rc = io_file_open(path, false, &file, err);
     if (rc < 0)
-        return gguf_fail(err, rc, path, "%.400s", inner.msg);
+        return rc;
     struct cursor c;
     cursor_over_file(&c, file);
     rc = gguf_read_file(&c, path, out, err);

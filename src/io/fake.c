@@ -169,7 +169,7 @@ static struct io_req *fake_reap(struct io_reader *r, bool wait)
     struct fake *f = (struct fake *)r;
     struct io_req *req = io_queue_take(&f->refused);
     if (req) {
-        err_set(&req->err, SL_E_MEM, io_file_path(req->file), "no memory to queue a read");
+        err_file(&req->err, SL_E_MEM, io_file_path(req->file), 0, "no memory to queue a read");
         return finish(f, req);
     }
     if (f->chosen < 0)

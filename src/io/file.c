@@ -37,15 +37,15 @@ static int open_regular(struct io_file *f, struct sl_err *err)
 {
     int fd = open_retry(f->sys, f->path, O_NONBLOCK);
     if (fd < 0)
-        return err_sys(err, SL_E_IO, f->path, errno, "cannot open");
+        return err_file(err, SL_E_IO, f->path, errno, "cannot open");
     atomic_store(&f->buffered_fd, fd);
     struct stat st;
     if (f->sys->fstat(fd, &st) != 0)
-        return err_sys(err, SL_E_IO, f->path, errno, "cannot stat");
+        return err_file(err, SL_E_IO, f->path, errno, "cannot stat");
     if (S_ISDIR(st.st_mode))
-        return err_set(err, SL_E_IO, f->path, "is a directory, not a file");
+        return err_file(err, SL_E_IO, f->path, 0, "is a directory, not a file");
     if (!S_ISREG(st.st_mode))
-        return err_set(err, SL_E_IO, f->path, "is not a regular file");
+        return err_file(err, SL_E_IO, f->path, 0, "is not a regular file");
     fcntl(fd, F_SETFL, 0); /* O_NONBLOCK has done its work */
     f->size = (uint64_t)st.st_size;
     f->dev = st.st_dev;
@@ -62,7 +62,7 @@ int io_file_open(const char *path, bool want_direct, struct io_file **out, struc
     *out = NULL;
     struct io_file *f = mem_calloc(1, sizeof *f);
     if (!f)
-        return err_set(err, SL_E_MEM, path, "no memory to open the file");
+        return err_file(err, SL_E_MEM, path, 0, "no memory to open the file");
     pthread_mutex_init(&f->lock, NULL);
     f->sys = io_syscalls_get();
     f->direct_fd = -1;
@@ -71,7 +71,7 @@ int io_file_open(const char *path, bool want_direct, struct io_file **out, struc
     f->align = mem_page_size();
     f->path = mem_strdup(path);
     int rc = f->path ? open_regular(f, err)
-                     : err_set(err, SL_E_MEM, path, "no memory to open the file");
+                     : err_file(err, SL_E_MEM, path, 0, "no memory to open the file");
     if (rc != 0) {
         io_file_close(&f);
         return rc;
@@ -114,13 +114,13 @@ static int reopen_buffered(struct io_file *f, struct sl_err *err)
     if (fd < 0)
         fd = open_retry(f->sys, f->path, O_NONBLOCK);
     if (fd < 0) {
-        err_sys(err, SL_E_IO, f->path, errno, "cannot open again for buffered reads");
+        err_file(err, SL_E_IO, f->path, errno, "cannot open again for buffered reads");
         return -1;
     }
     struct stat st;
     if (f->sys->fstat(fd, &st) != 0 || st.st_dev != f->dev || st.st_ino != f->ino) {
         f->sys->close(fd);
-        err_set(err, SL_E_IO, f->path, "the file was replaced while it was in use");
+        err_file(err, SL_E_IO, f->path, 0, "the file was replaced while it was in use");
         return -1;
     }
     return fd;
@@ -214,9 +214,9 @@ int io_file_map(struct io_file *f, const uint8_t **base, struct sl_err *err)
 {
     *base = NULL;
     if (f->size == 0)
-        return err_set(err, SL_E_IO, f->path, "cannot map an empty file");
+        return err_file(err, SL_E_IO, f->path, 0, "cannot map an empty file");
     if (f->size > SIZE_MAX)
-        return err_set(err, SL_E_IO, f->path, "too large to map");
+        return err_file(err, SL_E_IO, f->path, 0, "too large to map");
     int fd = io_file_buffered_fd(f, err); /* FUSE refuses to map what was opened direct */
     if (fd < 0)
         return SL_E_IO;
@@ -225,7 +225,7 @@ int io_file_map(struct io_file *f, const uint8_t **base, struct sl_err *err)
     if (!f->map) {
         void *p = mmap(NULL, (size_t)f->size, PROT_READ, MAP_SHARED, fd, 0);
         if (p == MAP_FAILED) {
-            rc = err_sys(err, SL_E_IO, f->path, errno, "cannot map");
+            rc = err_file(err, SL_E_IO, f->path, errno, "cannot map");
         } else {
             f->map = p;
             f->map_len = (size_t)f->size;

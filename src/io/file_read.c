@@ -22,13 +22,14 @@ int io_file_read_error(const struct io_file *f, uint64_t offset, size_t len, siz
                        struct sl_err *err)
 {
     if (errnum)
-        return err_sys(err, SL_E_IO, f->path, errnum,
-                       "reading %zu bytes at offset %" PRIu64 " failed", len, offset);
-    return err_set(err, SL_E_IO, f->path,
-                   "reading %zu bytes at offset %" PRIu64
-                   ": the file ends after %zu of them (it had %" PRIu64 " bytes when opened); is it"
-                   " being changed or still downloading?",
-                   len, offset, got, f->size);
+        return err_file(err, SL_E_IO, f->path, errnum,
+                        "reading %zu bytes at offset %" PRIu64 " failed", len, offset);
+    return err_file(err, SL_E_IO, f->path, 0,
+                    "reading %zu bytes at offset %" PRIu64
+                    ": the file ends after %zu of them (it had %" PRIu64
+                    " bytes when opened); is it"
+                    " being changed or still downloading?",
+                    len, offset, got, f->size);
 }
 
 /* True: try the call again. */
@@ -126,15 +127,16 @@ int io_file_read(struct io_file *f, void *buf, uint64_t offset, size_t len, size
                  struct sl_err *err)
 {
     if (need > len || !in_range(offset, len))
-        return err_set(err, SL_E_INTERNAL, f->path,
-                       "impossible read of %zu of %zu bytes at offset %" PRIu64, need, len, offset);
+        return err_file(err, SL_E_INTERNAL, f->path, 0,
+                        "impossible read of %zu of %zu bytes at offset %" PRIu64, need, len,
+                        offset);
     size_t got = 0;
     int errnum = 0;
     if (atomic_load(&f->direct)) {
         if (((uintptr_t)buf | offset | len) & (f->align - 1))
-            return err_set(err, SL_E_INTERNAL, f->path,
-                           "direct read of %zu bytes at offset %" PRIu64 " is not aligned to %zu",
-                           len, offset, f->align);
+            return err_file(err, SL_E_INTERNAL, f->path, 0,
+                            "direct read of %zu bytes at offset %" PRIu64 " is not aligned to %zu",
+                            len, offset, f->align);
         got = read_direct(f, buf, offset, len, need, &errnum);
     }
     if (got < need && errnum == 0) {
@@ -169,8 +171,8 @@ int io_file_read_any(struct io_file *f, void *buf, uint64_t offset, size_t len, 
     if (len == 0)
         return 0;
     if (!in_range(offset, len))
-        return err_set(err, SL_E_INTERNAL, f->path,
-                       "impossible read of %zu bytes at offset %" PRIu64, len, offset);
+        return err_file(err, SL_E_INTERNAL, f->path, 0,
+                        "impossible read of %zu bytes at offset %" PRIu64, len, offset);
     if (!atomic_load(&f->direct)) {
         int errnum, fd = io_file_buffered_fd(f, err);
         if (fd < 0)
@@ -183,7 +185,8 @@ int io_file_read_any(struct io_file *f, void *buf, uint64_t offset, size_t len, 
     size_t taken = cap + f->align; /* mappings are aligned to pages, not to align */
     uint8_t *raw = mem_map(taken, 0);
     if (!raw)
-        return err_set(err, SL_E_MEM, f->path, "no memory for a read buffer of %zu bytes", taken);
+        return err_file(err, SL_E_MEM, f->path, 0, "no memory for a read buffer of %zu bytes",
+                        taken);
     uint8_t *window = raw + (size_up((uintptr_t)raw, f->align) - (uintptr_t)raw);
     int rc = read_windows(f, window, cap, buf, offset, len, err);
     mem_unmap(raw, taken);

@@ -47,7 +47,7 @@ static inline void io_reader_count(struct io_reader *r, const struct io_req *req
 static inline void io_queue_cancel(struct io_queue *q)
 {
     for (struct io_req *req; (req = io_queue_take(q));)
-        err_set(&req->err, SL_E_CANCELLED, io_file_path(req->file), "the reader was closed");
+        err_file(&req->err, SL_E_CANCELLED, io_file_path(req->file), 0, "the reader was closed");
 }
 
 static inline void io_req_run(struct io_req *req)
