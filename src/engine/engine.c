@@ -69,7 +69,10 @@ static int open_streaming(struct sl_engine *e, struct sl_err *err)
 {
     static const char *const names[] = {"auto", "threads", "plain"};
     const char *note = "";
-    int rc = io_reader_create(names[e->opt.io_engine], e->opt.io_threads, &e->reader, &note, err);
+    const struct engine_reader *s = e->source;
+    int rc = s ? s->create(s->user, e->opt.io_threads, &e->reader, err)
+               : io_reader_create(names[e->opt.io_engine], e->opt.io_threads, &e->reader, &note,
+                                  err);
     if (rc < 0)
         return rc;
     if (*note)
@@ -120,8 +123,8 @@ static int open_all(struct sl_engine *e, const char *path, struct sl_err *err)
     return e->plan.streamed ? open_streaming(e, err) : 0;
 }
 
-int sl_engine_open(const char *path, const struct sl_engine_options *opt, struct sl_engine **out,
-                   struct sl_err *err)
+int engine_open_with(const char *path, const struct sl_engine_options *opt,
+                     const struct engine_reader *source, struct sl_engine **out, struct sl_err *err)
 {
     *out = NULL;
     int rc = options_check(opt, err);
@@ -132,16 +135,24 @@ int sl_engine_open(const char *path, const struct sl_engine_options *opt, struct
         return err_set(err, SL_E_MEM, "engine", "no memory for an engine");
     uint64_t fp = fpenv_enter();
     e->opt = *opt;
+    e->source = source;
     e->plan.io_engine = "none";
     e->plan.direct_note = "";
     int cpus = sys_usable_cpus("");
     e->plan.threads = opt->threads ? opt->threads : cpus < 8 ? cpus : 8;
     rc = open_all(e, path, err);
+    e->source = NULL;
     if (rc < 0)
         sl_engine_close(&e);
     *out = e;
     fpenv_restore(fp);
     return rc;
+}
+
+int sl_engine_open(const char *path, const struct sl_engine_options *opt, struct sl_engine **out,
+                   struct sl_err *err)
+{
+    return engine_open_with(path, opt, NULL, out, err);
 }
 
 void sl_engine_close(struct sl_engine **pe)

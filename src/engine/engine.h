@@ -21,7 +21,19 @@ struct sl_engine {
     struct cache_layer *cache_layers;
     struct sl_engine_plan plan;
     int n_sessions;
+    const struct engine_reader *source; /* while opening; NULL: the options' own */
 };
+
+/* Where a streaming engine's reader comes from instead of from the options: tests put one here that
+ * misbehaves. */
+struct engine_reader {
+    int (*create)(void *user, int in_flight, struct io_reader **out, struct sl_err *err);
+    void *user;
+};
+/* sl_engine_open, with such a source (NULL: none). */
+int engine_open_with(const char *path, const struct sl_engine_options *opt,
+                     const struct engine_reader *source, struct sl_engine **out,
+                     struct sl_err *err);
 
 /* Decide threads, streaming, context, batch width and cache within the memory that is allowed
  * (plan.c). Weights are bound and files open, nothing is loaded yet. Fills e->plan. SL_E_BUDGET

@@ -181,8 +181,8 @@ void plan_cache_config(const struct sl_engine *e, struct cache_config *cfg)
                                  .overlap = e->opt.overlap};
 }
 
-/* Sizes that do not depend on the budget: transit, smallest cache, bank. The bookkeeping is that of a
- * cache that holds the whole bank: a few MiB at most, so an upper bound will do. */
+/* Sizes that do not depend on the budget: transit, smallest cache, bank. The bookkeeping is that of
+ * a cache that holds the whole bank: a few MiB at most, so an upper bound will do. */
 static int measure_bank(struct planner *pl)
 {
     struct cache_config cfg;
