@@ -5,6 +5,7 @@
 #include "cli/opts.h"
 #include "sluice.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -168,11 +169,21 @@ static int dispatch(int argc, char **argv)
     return c != NULL ? c->fn(argc - 1, argv + 1) : unknown_command(word);
 }
 
+/* A standard stream that was closed would give its number to the next file that is opened: text
+ * would go into an output file. Opened the wrong way round, so that its use still fails. */
+static void keep_standard_numbers(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) == -1)
+            (void)!open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv)
 {
+    keep_standard_numbers();
     int rc = dispatch(argc, argv);
     /* A full disk or a closed pipe may show only now. */
-    if (fflush(stdout) != 0 && rc == 0) {
+    if ((fflush(stdout) != 0 || ferror(stdout)) && rc == 0) {
         fprintf(stderr, "sluice: standard output: cannot write\n");
         rc = EXIT_FAILED;
     }

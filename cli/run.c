@@ -110,7 +110,7 @@ static void on_note(void *user, const char *line)
 
 static int open_engine(struct run *r, struct sl_err *err)
 {
-    char path[4096];
+    static char path[4096]; /* stop_on_bad_map keeps it */
     const char *model = r->args->model;
     if (model == NULL)
         model = env_default_model(path, sizeof path);
@@ -124,6 +124,7 @@ static int open_engine(struct run *r, struct sl_err *err)
     opt.on_note = on_note;
     if (isatty(STDERR_FILENO))
         opt.on_load = on_load;
+    stop_on_bad_map(model);
     int rc = sl_engine_open(model, &opt, &r->engine, err);
     if (opt.on_load != NULL && shown >= 0 && shown < 100)
         fprintf(stderr, "\r\033[K"); /* the error stands on a line of its own */

@@ -11,8 +11,12 @@ enum stop_phase {
     STOP_FINISH, /* decoding: the current token is finished */
 };
 
-/* Take over SIGINT, SIGTERM and SIGHUP; ignore SIGPIPE, so that a closed pipe is a write error. */
+/* Take over SIGINT, SIGTERM and SIGHUP, except those that whoever started us ignores (nohup, jobs
+ * in the background of a script); ignore SIGPIPE, so that a closed pipe is a write error. */
 void stop_install(void);
+/* From now on a failing read of a mapped file (SIGBUS: it became shorter, or its drive failed) ends
+ * the program with a line that names path. path must stay. */
+void stop_on_bad_map(const char *path);
 /* s: the session to cancel; it must outlive the phase. NULL for STOP_QUIT. */
 void stop_set_phase(enum stop_phase phase, struct sl_session *s);
 /* The signal that asked to stop; 0: none. */

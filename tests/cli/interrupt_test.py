@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 failures = []
 
@@ -53,6 +54,39 @@ def check_second(command):
     check(os.listdir(".") == [], f"second signal: left behind {os.listdir('.')}")
 
 
+def check_prompt(command):
+    """In the middle of a prompt: the report says how far it got; no answer, no files."""
+    ids = ",".join(["1"] * 4000)
+    p = subprocess.Popen(command + ["run", "--token-ids", ids, "-n", "9", "-c", "4096", "--ubatch",
+                                    "1", "--moe-stream", "--cache-mb", "0", "--ids-out", "ids"],
+                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    err = b""
+    while b"\nmode: " not in b"\n" + err:
+        err += p.stderr.readline()
+    time.sleep(0.5)
+    p.send_signal(signal.SIGINT)
+    out, rest = p.communicate(timeout=240)
+    check(p.returncode == 130, f"in the prompt: status {p.returncode}: {rest[-500:]!r}")
+    check(out == b"" and b" tokens of 4000, " in rest, f"in the prompt: {out!r} {rest!r}")
+    check(os.listdir(".") == [], f"in the prompt: left behind {os.listdir('.')}")
+
+
+def check_ignored(command):
+    """Signals that the caller ignores, as nohup does, stay ignored."""
+    def ignore():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    p = subprocess.Popen(command + ["run", "-p", "a", "--ignore-eos", "-n", "40"],
+                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, preexec_fn=ignore)
+    p.stdout.read(1)
+    for sig in (signal.SIGHUP, signal.SIGINT, signal.SIGINT):
+        p.send_signal(sig)
+    _, err = p.communicate(timeout=240)
+    check(p.returncode == 0 and b"\ngeneration: 40 tokens" in err,
+          f"ignored signals: status {p.returncode}: {err[-500:]!r}")
+
+
 def check_closed_pipe(command):
     p = start(command, "--ids-out", "ids")
     p.stdout.read(1)
@@ -76,6 +110,8 @@ def main():
         check_interrupt(command, signal.SIGINT)
         check_interrupt(command, signal.SIGTERM)
         check_second(command)
+        check_prompt(command)
+        check_ignored(command)
         check_closed_pipe(command)
         os.chdir("/")
     for f in failures:
