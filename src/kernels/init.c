@@ -9,6 +9,13 @@
 #include "base/size.h"
 #include "kernels/levels.h"
 
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#ifndef HWCAP2_I8MM /* headers before Linux 5.10 */
+#define HWCAP2_I8MM (1 << 13)
+#endif
+#endif
 #if defined(__x86_64__)
 #include <cpuid.h>
 
@@ -92,6 +99,37 @@ static bool cpu_has(enum kern_level level)
         return x86_has_avx512(false);
     case KL_AVX512VNNI:
         return x86_has_avx512(true);
+    default:
+        return false;
+    }
+}
+#elif defined(__aarch64__)
+static void fill_neon(struct kernels *k)
+{
+    kernels_mat_neon(k);
+    kernels_float_neon(k);
+}
+
+static const struct level levels[] = {
+    {KL_NEON, fill_neon},
+    {KL_DOTPROD, kernels_mat_dotprod},
+    {KL_I8MM, kernels_mat_i8mm},
+};
+#define N_LEVELS (sizeof levels / sizeof *levels)
+
+/* What the kernel says it lets programs use. The level of int8 matrix products needs the dot
+ * product too, whose GEMV it keeps. */
+static bool cpu_has(enum kern_level level)
+{
+    const bool dotprod = getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
+
+    switch (level) {
+    case KL_NEON:
+        return true;
+    case KL_DOTPROD:
+        return dotprod;
+    case KL_I8MM:
+        return dotprod && (getauxval(AT_HWCAP2) & HWCAP2_I8MM);
     default:
         return false;
     }

@@ -87,8 +87,8 @@ ALWAYS_INLINE void tile_mul_k(const struct tile *t, const int8_t *const x[4], in
         int32x4_t s[2][4];
         zero_sums(s, n);
 #pragma GCC unroll 2
-        for (int i = g * chunks; i < (g + 1) * chunks; i++)
-            add_chunk(t, i, x, 16 * i, n, s);
+        for (int c = 0; c < chunks; c++)
+            add_chunk(t, g * chunks + c, x, 16 * (g * chunks + c), n, s);
 #pragma GCC unroll 8
         for (int i = 0; i < (n + 1) / 2 * 4; i++)
             sum[i / 4][i % 4] = group == 256 ? s[i / 4][i % 4]
