@@ -52,6 +52,10 @@ struct mat_args {
     int n_tok;
     float *y;
     size_t y_stride; /* floats */
+    /* A hint: what this thread is likely to multiply after these rows, to be prefetched while the
+     * last of them are in work; NULL and 0: nothing. */
+    const uint8_t *next;
+    size_t next_bytes;
 };
 typedef void mat_fn(const struct mat_args *a);
 

@@ -165,9 +165,12 @@ static void gather_range(void *arg, int64_t begin, int64_t end, int tid)
     }
 }
 
-static void multiply(const struct weight *w, const uint8_t *data, int r0, int r1, const uint8_t *x,
-                     size_t x_stride, int n_tok, float *y, size_t y_stride)
+/* Rows [r0, r1) of an expert's matrix at data; after: what comes behind its last row, or NULL. */
+static void multiply(const struct weight *w, const uint8_t *data, const uint8_t *after, int r0,
+                     int r1, const uint8_t *x, size_t x_stride, int n_tok, float *y,
+                     size_t y_stride)
 {
+    bool more = r1 < w->n_out;
     struct mat_args m = {.w = data + (size_t)r0 * w->row_bytes,
                          .row_bytes = w->row_bytes,
                          .n_rows = r1 - r0,
@@ -176,8 +179,18 @@ static void multiply(const struct weight *w, const uint8_t *data, int r0, int r1
                          .x_stride = x_stride,
                          .n_tok = n_tok,
                          .y = y + r0,
-                         .y_stride = y_stride};
+                         .y_stride = y_stride,
+                         .next = more ? data + (size_t)r1 * w->row_bytes : after,
+                         .next_bytes = more    ? (size_t)(w->n_out - r1) * w->row_bytes
+                                       : after ? (size_t)w->n_out * w->row_bytes
+                                               : 0};
     (n_tok == 1 ? w->kernel->gemv : w->kernel->gemm)(&m);
+}
+
+/* The job behind j in the group; NULL: j is the last. */
+static const struct moe_job *job_after(const struct group *g, const struct moe_job *j)
+{
+    return j + 1 < g->f->jobs + g->n_jobs ? j + 1 : NULL;
 }
 
 /* Items are (job, matrix, rows): consecutive items of a job walk gate's rows, then up's. */
@@ -193,9 +206,11 @@ static void gate_up_range(void *arg, int64_t begin, int64_t end, int tid)
         int at = (int)(i % (2 * per)), up = at >= per, r0 = (at - up * per) * g->unit;
         int r1 = r0 + g->unit < ff ? r0 + g->unit : ff;
         const struct weight *w = up ? &l->up_exps : &l->gate_exps;
+        const struct moe_job *next = job_after(g, j);
+        const uint8_t *after = !up ? j->up : next ? next->gate : NULL;
         float *y = (up ? f->up : f->gate) + (size_t)j->row * (size_t)ff;
-        multiply(w, up ? j->up : j->gate, r0, r1, g->x + (size_t)j->row * g->x_stride, g->x_stride,
-                 j->n, y, (size_t)ff);
+        multiply(w, up ? j->up : j->gate, after, r0, r1, g->x + (size_t)j->row * g->x_stride,
+                 g->x_stride, j->n, y, (size_t)ff);
     }
 }
 
@@ -223,8 +238,9 @@ static void down_range(void *arg, int64_t begin, int64_t end, int tid)
     for (int64_t i = begin; i < end; i++) {
         const struct moe_job *j = &f->jobs[i / per];
         int r0 = (int)(i % per) * g->unit, r1 = r0 + g->unit < n ? r0 + g->unit : n;
+        const struct moe_job *next = job_after(g, j);
         float *y = f->expert_out + (size_t)(g->wide ? j->row : j->entry) * (size_t)n;
-        multiply(&g->l->down_exps, j->down, r0, r1,
+        multiply(&g->l->down_exps, j->down, next ? next->down : NULL, r0, r1,
                  f->gathered + (size_t)j->row * f->gathered_stride, f->gathered_stride, j->n, y,
                  (size_t)n);
     }

@@ -59,9 +59,12 @@ struct products_args {
     int n_tok, unit; /* rows per item */
 };
 
-static void product_rows(const struct products_args *a, const struct product *p, int r0, int r1)
+/* Rows [r0, r1) of the i-th matrix. */
+static void product_rows(const struct products_args *a, int i_product, int r0, int r1)
 {
-    const struct weight *w = p->w;
+    const struct product *p = &a->p[i_product];
+    const struct weight *w = p->w, *after = i_product + 1 < a->n ? p[1].w : NULL;
+    bool more = r1 < w->n_out; /* the thread's next piece is most likely the next rows */
     for (int t = 0; t < a->n_tok; t += TOKEN_BLOCK) {
         int n = a->n_tok - t < TOKEN_BLOCK ? a->n_tok - t : TOKEN_BLOCK;
         struct mat_args m = {.w = w->data + (size_t)r0 * w->row_bytes,
@@ -72,7 +75,13 @@ static void product_rows(const struct products_args *a, const struct product *p,
                              .x_stride = a->packed_stride,
                              .n_tok = n,
                              .y = p->y + (size_t)t * p->y_stride + r0,
-                             .y_stride = p->y_stride};
+                             .y_stride = p->y_stride,
+                             .next = more    ? w->data + (size_t)r1 * w->row_bytes
+                                     : after ? after->data
+                                             : NULL,
+                             .next_bytes = more    ? (size_t)(w->n_out - r1) * w->row_bytes
+                                           : after ? (size_t)after->n_out * after->row_bytes
+                                                   : 0};
         (n == 1 ? w->kernel->gemv : w->kernel->gemm)(&m);
         for (int i = 0; w->bias && i < n; i++)
             for (int r = r0; r < r1; r++)
@@ -94,7 +103,7 @@ static void products_range(void *arg, int64_t begin, int64_t end, int tid)
         int64_t n = items(a, i), lo = begin > at ? begin - at : 0, hi = end - at < n ? end - at : n;
         if (lo < hi) {
             int64_t r1 = hi * a->unit;
-            product_rows(a, &a->p[i], (int)(lo * a->unit),
+            product_rows(a, i, (int)(lo * a->unit),
                          r1 < a->p[i].w->n_out ? (int)r1 : a->p[i].w->n_out);
         }
         at += n;

@@ -100,12 +100,15 @@ ALWAYS_INLINE size_t groups_ahead(size_t group_bytes)
     return (PREFETCH_AHEAD + group_bytes - 1) / group_bytes * group_bytes;
 }
 
-/* Where to prefetch while the group at w is in work; NULL near the end of the rows. */
+/* Where to prefetch while the group at `at` is in work: a coming group, behind the last one the
+ * caller's `next`; NULL where there is nothing. */
 ALWAYS_INLINE const uint8_t *prefetch_from(const struct mat_args *a, size_t at, size_t group_bytes)
 {
-    const size_t from = at + groups_ahead(group_bytes);
+    const size_t from = at + groups_ahead(group_bytes), end = (size_t)a->n_rows * a->row_bytes;
 
-    return from + group_bytes <= (size_t)a->n_rows * a->row_bytes ? a->w + from : NULL;
+    if (from + group_bytes <= end)
+        return a->w + from;
+    return from >= end && from - end + group_bytes <= a->next_bytes ? a->next + (from - end) : NULL;
 }
 
 /* Eight rows of weights, stride bytes apart (0: eight times the same row, for what is left over),
