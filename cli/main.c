@@ -19,6 +19,7 @@ static const struct command COMMANDS[] = {
     {"run", cmd_run, "one prompt, one answer"},
     {"info", cmd_info, "what is in a model file"},
     {"tokenize", cmd_tokenize, "text to token ids"},
+    {"bench", cmd_bench, "the speed of the kernels beside the machine's limits"},
 };
 enum { N_COMMANDS = sizeof COMMANDS / sizeof COMMANDS[0] };
 
