@@ -8,5 +8,6 @@
 
 void kernels_mat_avx512(struct kernels *k)
 {
+    kernels_mat_avx512_float(k);
     fill_wide(k);
 }

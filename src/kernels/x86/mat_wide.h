@@ -271,21 +271,16 @@ ALWAYS_INLINE int load_word(const uint8_t *p)
     return v;
 }
 
-/* The word at offset at of rows first to first + 7. */
-#define LANES_WORD(v, l, first, i, at)                                                             \
-    _mm_insert_epi16(v, load_word(lanes_row(l, (first) + (i), at)), i)
+/* The word at offset at of rows first to first + 7. The lanes are written out, since an insert's
+ * position must be a constant. */
+#define LANES_WORD(v, i) _mm_insert_epi16(v, load_word(lanes_row(l, first + (i), at)), i)
 
 ALWAYS_INLINE __m128i load_words8(const struct lanes *l, int first, size_t at)
 {
     __m128i v = _mm_cvtsi32_si128(load_word(lanes_row(l, first, at)));
 
-    v = LANES_WORD(v, l, first, 1, at);
-    v = LANES_WORD(v, l, first, 2, at);
-    v = LANES_WORD(v, l, first, 3, at);
-    v = LANES_WORD(v, l, first, 4, at);
-    v = LANES_WORD(v, l, first, 5, at);
-    v = LANES_WORD(v, l, first, 6, at);
-    return LANES_WORD(v, l, first, 7, at);
+    v = LANES_WORD(LANES_WORD(LANES_WORD(v, 1), 2), 3);
+    return LANES_WORD(LANES_WORD(LANES_WORD(LANES_WORD(v, 4), 5), 6), 7);
 }
 
 /* The F16 at offset at of every row. */
@@ -298,14 +293,25 @@ ALWAYS_INLINE vfloat load_f16(const struct lanes *l, size_t at)
 #endif
 }
 
+/* The byte at offset at of rows first to first + 7. */
+#define LANES_BYTE(v, i) _mm_insert_epi8(v, *lanes_row(l, first + (i), at), i)
+
+ALWAYS_INLINE __m128i load_bytes8(const struct lanes *l, int first, size_t at)
+{
+    __m128i v = _mm_cvtsi32_si128(*lanes_row(l, first, at));
+
+    v = LANES_BYTE(LANES_BYTE(LANES_BYTE(v, 1), 2), 3);
+    return LANES_BYTE(LANES_BYTE(LANES_BYTE(LANES_BYTE(v, 4), 5), 6), 7);
+}
+
 /* The byte at offset at of every row, as int32. */
 ALWAYS_INLINE vint load_bytes(const struct lanes *l, size_t at)
 {
-    uint8_t v[16] = {0};
-
-    for (int r = 0; r < MAT_LANES; r++)
-        v[r] = *lanes_row(l, r, at);
-    return V_OP(cvtepu8_epi32)(load128(v));
+#if MAT_LANES == 16
+    return _mm512_cvtepu8_epi32(_mm_unpacklo_epi64(load_bytes8(l, 0, at), load_bytes8(l, 8, at)));
+#else
+    return _mm256_cvtepu8_epi32(load_bytes8(l, 0, at));
+#endif
 }
 
 /* ---- GEMV ---- */
