@@ -14,6 +14,7 @@ struct row_ints {
         scale;   /* sixteen int16, dealt: of the even groups of 16 in the low half, then the odd */
     __m256i min; /* likewise */
     __m256i aux; /* the type's own: sign bits, or high bits */
+    uint16_t index[64]; /* IQ3_S: into the codebook, computed side by side */
 };
 
 struct ints_type {
@@ -27,6 +28,8 @@ struct ints_type {
     __m256i (*signs)(const uint8_t *blk, const struct row_ints *r, int c);  /* +1 or -1; or NULL */
     uint16_t (*d)(const uint8_t *blk);
     uint16_t (*dmin)(const uint8_t *blk); /* with minima */
+    /* NULL: values are transposed. Else the bytes of the tile by a shorter way. */
+    void (*tile)(const uint8_t *blk, size_t stride, __m256i out[64]);
 };
 
 /* Four bytes, the rest 0. */
@@ -141,40 +144,59 @@ ALWAYS_INLINE __m256 group_ints(const struct row_group *g, const struct ints_typ
     return acc;
 }
 
-/* One block of eight rows into a tile. values_per_scale: 16, 32 or 256; bias: of the tile, taken by
- * values with signs too (they have no bias in GEMV). */
+/* Scales of eight rows into a tile, values_per_scale: 16 or 32; minima in their place as pairs. */
+ALWAYS_INLINE void tile_scales(const struct row_ints row[8], int values_per_scale, bool minima,
+                               struct tile *t)
+{
+    __m256i z[8];
+
+    for (int r = 0; r < 8; r++)
+        z[r] = undeal_words(row[r].scale);
+    transpose8(z, t->pair);
+    for (int i = 0; i < 8; i++) {
+        const __m256i even = _mm256_and_si256(t->pair[i], _mm256_set1_epi32(0xffff));
+        const __m256i odd = _mm256_srli_epi32(t->pair[i], 16);
+        if (values_per_scale == 16) {
+            t->scale[2 * i] = _mm256_or_si256(even, _mm256_slli_epi32(even, 16));
+            t->scale[2 * i + 1] = _mm256_or_si256(odd, _mm256_slli_epi32(odd, 16));
+        } else {
+            t->scale[i] = t->pair[i];
+        }
+    }
+    if (minima) {
+        for (int r = 0; r < 8; r++)
+            z[r] = undeal_words(row[r].min);
+        transpose8(z, t->pair);
+    }
+}
+
+/* One block of eight rows into a tile. bias: of the tile, taken by values with signs too (they have
+ * no bias in GEMV). */
 ALWAYS_INLINE void unpack_ints(const uint8_t *w, size_t stride, const struct ints_type *type,
                                int values_per_scale, int bias, struct tile *t)
 {
     struct row_ints row[8];
-    __m256i z[8], scales[8];
+    __m256i z[8];
     uint16_t d[8], dmin[8];
 
     for (int r = 0; r < 8; r++) {
         const uint8_t *p = w + (size_t)r * stride;
         type->open(p, &row[r]);
-        z[r] = undeal_words(row[r].scale);
         d[r] = type->d(p);
         dmin[r] = type->minima ? type->dmin(p) : 0;
     }
     t->d[0] = _mm256_mul_ps(widen_f16(load128(d)), _mm256_set1_ps(type->factor));
     t->min[0] = widen_f16(load128(dmin));
-    transpose8(z, scales);
-    for (int i = 0; i < 8; i++) {
-        t->pair[i] = scales[i];
-        if (values_per_scale == 16) {
-            const __m256i even = _mm256_and_si256(scales[i], _mm256_set1_epi32(0xffff));
-            const __m256i odd = _mm256_srli_epi32(scales[i], 16);
-            t->scale[2 * i] = _mm256_or_si256(even, _mm256_slli_epi32(even, 16));
-            t->scale[2 * i + 1] = _mm256_or_si256(odd, _mm256_slli_epi32(odd, 16));
-        } else {
-            t->scale[i] = scales[i];
-        }
+    if (type->unit) {
+        t->scale[0] = _mm256_set1_epi16(1);
+        for (int i = 0; i < 8; i++)
+            t->pair[i] = _mm256_set1_epi16(1);
+    } else {
+        tile_scales(row, values_per_scale, type->minima, t);
     }
-    if (type->minima) {
-        for (int r = 0; r < 8; r++)
-            z[r] = undeal_words(row[r].min);
-        transpose8(z, t->pair);
+    if (type->tile) {
+        type->tile(w, stride, t->w);
+        return;
     }
 #pragma GCC unroll 8
     for (int c = 0; c < 8; c++) {

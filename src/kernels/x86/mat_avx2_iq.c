@@ -179,7 +179,7 @@ static const struct ints_type type_iq1_m = {.block_bytes = sizeof(struct blk_iq1
 INTS_PRODUCTS(iq2_xxs, blk_iq2_xxs, 1, 32, 43, TF_PLAIN, 3)
 INTS_PRODUCTS(iq2_xs, blk_iq2_xs, 1, 16, 43, TF_PLAIN, 3)
 INTS_PRODUCTS(iq2_s, blk_iq2_s, 1, 16, 43, TF_PLAIN, 3)
-INTS_PRODUCTS(iq1_s, blk_iq1_s, 4, 32, 9, TF_PLAIN, 3)
+INTS_PRODUCTS(iq1_s, blk_iq1_s, 4, 32, 9, TF_PLAIN, 4)
 INTS_PRODUCTS(iq1_m, blk_iq1_m, 4, 16, 9, TF_PLAIN, 3)
 
 void kernels_mat_avx2_iq(struct kernels *k)

@@ -9,6 +9,18 @@ ALWAYS_INLINE __m256i bit_pairs(const uint8_t *qs, int c)
     return _mm256_and_si256(_mm256_srli_epi16(q, c % 4 * 2), _mm256_set1_epi8(3));
 }
 
+ALWAYS_INLINE void tile_bit_pairs(const uint8_t *w, size_t stride, __m256i out[64])
+{
+    for (int half = 0; half < 2; half++) {
+        __m256i q[8];
+        load_transposed8(w + 32 * half, stride, q);
+        for (int i = 0; i < 8; i++)
+            for (int s = 0; s < 4; s++)
+                out[half * 32 + s * 8 + i] = _mm256_and_si256(_mm256_srli_epi16(q[i], 2 * s),
+                                                              _mm256_set1_epi8(3));
+    }
+}
+
 #define D_OF(name, type, member)                                                                   \
     ALWAYS_INLINE uint16_t name(const uint8_t *p)                                                  \
     {                                                                                              \
@@ -34,13 +46,19 @@ ALWAYS_INLINE __m256i values_q2k(const uint8_t *p, const struct row_ints *r, int
     return bit_pairs(p + offsetof(struct blk_q2_K, qs), c);
 }
 
+ALWAYS_INLINE void tile_q2k(const uint8_t *w, size_t stride, __m256i out[64])
+{
+    tile_bit_pairs(w + offsetof(struct blk_q2_K, qs), stride, out);
+}
+
 static const struct ints_type type_q2k = {.block_bytes = sizeof(struct blk_q2_K),
                                           .minima = true,
                                           .factor = 1,
                                           .open = open_q2k,
                                           .values = values_q2k,
                                           .d = d_q2k,
-                                          .dmin = dmin_q2k};
+                                          .dmin = dmin_q2k,
+                                          .tile = tile_q2k};
 
 ALWAYS_INLINE void open_q3k(const uint8_t *p, struct row_ints *r)
 {
@@ -61,12 +79,26 @@ ALWAYS_INLINE __m256i values_q3k(const uint8_t *p, const struct row_ints *r, int
                            _mm256_and_si256(high, _mm256_set1_epi8(4)));
 }
 
+ALWAYS_INLINE void tile_q3k(const uint8_t *w, size_t stride, __m256i out[64])
+{
+    __m256i h[8];
+
+    tile_bit_pairs(w + offsetof(struct blk_q3_K, qs), stride, out);
+    load_transposed8(w + offsetof(struct blk_q3_K, hmask), stride, h);
+    for (int i = 0; i < 8; i++)
+        for (int c = 0; c < 8; c++) {
+            const __m256i bit = _mm256_and_si256(_mm256_srli_epi16(h[i], c), _mm256_set1_epi8(1));
+            out[c * 8 + i] = _mm256_or_si256(out[c * 8 + i], _mm256_slli_epi16(bit, 2));
+        }
+}
+
 static const struct ints_type type_q3k = {.block_bytes = sizeof(struct blk_q3_K),
                                           .bias = 4,
                                           .factor = 1,
                                           .open = open_q3k,
                                           .values = values_q3k,
-                                          .d = d_q3k};
+                                          .d = d_q3k,
+                                          .tile = tile_q3k};
 
 ALWAYS_INLINE __m256i times3(__m256i v)
 {
@@ -121,6 +153,28 @@ ALWAYS_INLINE __m256i values_tq1_0(const uint8_t *p, const struct row_ints *r, i
     return first_trits(v);
 }
 
+/* n digits of dword q of eight rows, step dwords apart. */
+ALWAYS_INLINE void put_trits(__m256i q, int n, int step, __m256i *out)
+{
+    __m256i v = _mm256_xor_si256(q, _mm256_set1_epi8(-128));
+
+    for (int i = 0; i < n; i++, v = times3(v))
+        out[i * step] = first_trits(v);
+}
+
+ALWAYS_INLINE void tile_tq1_0(const uint8_t *w, size_t stride, __m256i out[64])
+{
+    __m256i q[8], rest[8];
+
+    load_transposed8(w, stride, q);
+    load_transposed8(w + 20, stride, rest); /* bytes 20 to 51, where qh ends */
+    for (int i = 0; i < 8; i++)
+        put_trits(q[i], 5, 8, out + i);
+    for (int i = 0; i < 4; i++)
+        put_trits(rest[3 + i], 5, 4, out + 40 + i);
+    put_trits(rest[7], 4, 1, out + 60);
+}
+
 /* int16: 8 * 2 * 2 * 127 = 4064. */
 static const struct ints_type type_tq1_0 = {.block_bytes = sizeof(struct blk_tq1_0),
                                             .bias = 1,
@@ -128,12 +182,18 @@ static const struct ints_type type_tq1_0 = {.block_bytes = sizeof(struct blk_tq1
                                             .factor = 1,
                                             .open = open_unit,
                                             .values = values_tq1_0,
-                                            .d = d_tq1_0};
+                                            .d = d_tq1_0,
+                                            .tile = tile_tq1_0};
 
 ALWAYS_INLINE __m256i values_tq2_0(const uint8_t *p, const struct row_ints *r, int c)
 {
     (void)r;
     return bit_pairs(p + offsetof(struct blk_tq2_0, qs), c);
+}
+
+ALWAYS_INLINE void tile_tq2_0(const uint8_t *w, size_t stride, __m256i out[64])
+{
+    tile_bit_pairs(w + offsetof(struct blk_tq2_0, qs), stride, out);
 }
 
 /* int16: 8 * 2 * 3 * 127 = 6096. */
@@ -143,14 +203,15 @@ static const struct ints_type type_tq2_0 = {.block_bytes = sizeof(struct blk_tq2
                                             .factor = 1,
                                             .open = open_unit,
                                             .values = values_tq2_0,
-                                            .d = d_tq2_0};
+                                            .d = d_tq2_0,
+                                            .tile = tile_tq2_0};
 
 /* int16 sums: Q2_K 4 * 2 * 3 * 127 = 3048; Q3_K 4 * 2 * 7 * 127 = 7112; TQ1_0 32 * 2 * 2 * 127 =
  * 16256; TQ2_0 32 * 2 * 3 * 127 = 24384. */
 INTS_PRODUCTS(q2k, blk_q2_K, 4, 16, 0, TF_MINIMA, 5)
 INTS_PRODUCTS(q3k, blk_q3_K, 4, 16, 4, TF_PLAIN, 5)
 INTS_PRODUCTS(tq1_0, blk_tq1_0, 32, 256, 1, TF_PLAIN, 4)
-INTS_PRODUCTS(tq2_0, blk_tq2_0, 32, 256, 1, TF_PLAIN, 4)
+INTS_PRODUCTS(tq2_0, blk_tq2_0, 32, 256, 1, TF_PLAIN, 10)
 
 void kernels_mat_avx2_low(struct kernels *k)
 {

@@ -228,7 +228,7 @@ SMALL_PRODUCTS(q5_0, 1, 4, 16, TF_PLAIN, 4)
 SMALL_PRODUCTS(q5_1, 1, 4, 0, TF_MINIMA, 4)
 SMALL_PRODUCTS(iq4_nl, 1, 1, 0, TF_SIGNED, 4)
 SMALL_PRODUCTS(q1_0, 4, 8, 1, TF_PLAIN, 4)
-SMALL_PRODUCTS(q2_0, 2, 8, 1, TF_PLAIN, 4)
+SMALL_PRODUCTS(q2_0, 2, 8, 1, TF_PLAIN, 5)
 
 /* ---- NVFP4: two floats of 16 values a step ---- */
 
@@ -301,6 +301,7 @@ ALWAYS_INLINE __m256 group_nvfp4(const struct row_group *g)
             const __m256 dx = _mm256_set1_ps(x->d);
             __m256i v[8], isum[2];
             __m256 d[2];
+#pragma GCC unroll 8
             for (int r = 0; r < 8; r++)
                 v[r] = _mm256_sub_epi32(dot4(values_nvfp4(w + (size_t)r * g->stride, s), xq), bias);
             sum_halves(v, isum);

@@ -46,4 +46,14 @@ ALWAYS_INLINE void transpose8(const __m256i z[8], __m256i out[8])
     }
 }
 
+/* 32 bytes of eight rows, transposed: out[i] has dword i of each row. */
+ALWAYS_INLINE void load_transposed8(const uint8_t *w, size_t stride, __m256i out[8])
+{
+    __m256i z[8];
+
+    for (int r = 0; r < 8; r++)
+        z[r] = load256(w + (size_t)r * stride);
+    transpose8(z, out);
+}
+
 #endif
