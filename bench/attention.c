@@ -1,6 +1,7 @@
 /* attention.c: one token's attention over a long sequence, the query heads that share one KV head
  * at a time. From cache every thread has a KV head of its own; from memory the threads walk through
  * a buffer full of them, as through the layers of a model. */
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -43,7 +44,7 @@ static void attend(const struct attention *a, const uint8_t *kv, int tid)
                                    .dim_v = a->dim,
                                    .first = 0,
                                    .pos = a->keys - 1,
-                                   .scale = 0.0883883461f, /* 1 / sqrt(128) */
+                                   .scale = 1 / sqrtf((float)a->dim),
                                    .scratch = a->scratch + a->scratch_thread * (size_t)tid,
                                    .out = a->out + a->out_thread * (size_t)tid,
                                    .out_stride = (size_t)a->dim};
@@ -116,7 +117,7 @@ static int measure_cached(struct attention *a, int i_threads, struct sl_err *err
     r.source = BENCH_CACHE;
     r.threads = pool_threads(a->pool);
     set_counts(a, r.threads, &r);
-    bench_time_work(a->run->plan->reps, from_cache, a, &r.time);
+    bench_time_work(&a->run->plan->effort, from_cache, a, &r.time);
     const double peak = bench_find_peak(a->run->report, BENCH_FMA, r.level, r.threads);
     if (peak > 0) {
         r.limit = BENCH_BY_FMA;
@@ -159,8 +160,7 @@ static int measure_levels(struct attention *a, struct sl_err *err)
         if (!plan->levels[level])
             continue;
         kernels_init(&k, (enum kern_level)level);
-        kernels_init(&below, level == KL_NEON || level == KL_SCALAR ? KL_SCALAR
-                                                                    : (enum kern_level)(level - 1));
+        bench_init_below(&below, (enum kern_level)level);
         a->k = &k;
         a->common.level = (enum kern_level)level;
         a->common.own = level == KL_SCALAR || below.attention != k.attention;
@@ -200,11 +200,14 @@ int bench_measure_attention(struct bench_run *run, enum kv_type type, struct sl_
                                      .cols = plan->head_dim};
     a.out_thread = size_up(heads * dim, MEM_ALIGN / sizeof(float));
     a.scratch_thread = size_up(kern_attn_scratch(plan->heads, plan->head_dim), 16);
+    const double need = (double)a.head_bytes + (double)(a.out_thread + a.scratch_thread) * 4;
+    int rc = bench_check_memory(run, need * (double)threads, err);
+    if (rc != 0)
+        return rc;
     float *floats = mem_alloc(heads * dim * sizeof(float));
     a.kv = mem_alloc(a.head_bytes * threads);
     a.out = mem_alloc(a.out_thread * threads * sizeof(float));
     a.scratch = mem_alloc(a.scratch_thread * threads * sizeof(float));
-    int rc = 0;
     if (!floats || !a.kv || !a.out || !a.scratch)
         rc = err_set(err, SL_E_MEM, "bench", "no memory for %zu heads of %zu keys", threads, keys);
     if (rc == 0) {

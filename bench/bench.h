@@ -21,9 +21,14 @@ struct bench_time {
 };
 /* Do the work calls times. */
 typedef void bench_work(void *arg, int64_t calls);
-/* reps samples of at least 2 ms each, after one call that does not count; samples end after half a
+struct bench_effort {
+    int reps;        /* samples */
+    double sample_s; /* least length of one */
+};
+/* Samples of as many calls as they take, after calls that do not count; they end after half a
  * second in all, with at least one. */
-void bench_time_work(int reps, bench_work *fn, void *arg, struct bench_time *out);
+void bench_time_work(const struct bench_effort *effort, bench_work *fn, void *arg,
+                     struct bench_time *out);
 /* Median, least and greatest of n >= 1 values, which are sorted. */
 void bench_take_median(double *values, int n, struct bench_time *out);
 
@@ -58,7 +63,7 @@ struct bench_plan {
     bool attention;
     int keys, heads, head_dim; /* keys of a sequence; query heads that share one KV head */
     uint64_t ram_bytes;        /* of the buffer that products from memory walk through */
-    int reps;
+    struct bench_effort effort;
     uint64_t seed;
 };
 /* 1 .. n, or powers of two and n where n is above 8. Returns how many. */

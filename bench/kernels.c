@@ -111,14 +111,15 @@ void bench_time_beside_ram(struct bench_run *run, int i_threads, bench_work *fn,
                            struct bench_result *out)
 {
     struct pool *pool = run->pools[i_threads];
-    const int reps = run->plan->reps < 5 ? run->plan->reps : 5;
+    struct bench_effort few = run->plan->effort;
+    few.reps = few.reps < 5 ? few.reps : 5;
     struct bench_stream s = run->stream;
     struct bench_time t;
     s.window = bench_window(s.bytes, pool_threads(pool));
-    double bytes = bench_time_ram(pool, &s, run->report->level, reps, &t);
+    double bytes = bench_time_ram(pool, &s, run->report->level, &few, &t);
     out->ram_before = bytes / t.median;
-    bench_time_work(run->plan->reps, fn, arg, &out->time);
-    bytes = bench_time_ram(pool, &s, run->report->level, reps, &t);
+    bench_time_work(&run->plan->effort, fn, arg, &out->time);
+    bytes = bench_time_ram(pool, &s, run->report->level, &few, &t);
     out->ram_after = bytes / t.median;
 }
 
@@ -168,15 +169,20 @@ static int make_buffers(struct product *p, struct buffers *b, struct sl_err *err
     p->w_thread = size_up(p->row_bytes * rows, 2 * MEM_ALIGN) + MEM_ALIGN;
     p->y_thread = size_up(rows * tokens, MEM_ALIGN / sizeof(float));
     p->x_stride = size_up(act_bytes(p->act, p->cols), 64);
+    const double need = (double)(p->w_thread + p->y_thread * sizeof(float)) * (double)threads +
+                        (double)(p->x_stride * tokens);
+    *b = (struct buffers){0};
+    const int rc = bench_check_memory(p->run, need, err);
+    if (rc != 0)
+        return rc;
     *b = (struct buffers){.w = mem_alloc(p->w_thread * threads),
                           .x = mem_alloc(p->x_stride * tokens),
                           .y = mem_calloc(p->y_thread * threads, sizeof(float)),
                           .floats = mem_alloc((size_t)p->cols * sizeof(float))};
     if (!b->w || !b->x || !b->y || !b->floats)
         return err_set(err, SL_E_MEM, "bench",
-                       "no memory for %zu matrices of %zux%d and %zu tokens; a smaller --shape or "
-                       "fewer --tokens need less",
-                       threads, rows, p->cols, tokens);
+                       "no memory for %zu matrices of %zux%d and %zu tokens", threads, rows,
+                       p->cols, tokens);
     for (size_t t = 0; t < threads; t++)
         fill_rows(p->run, p, b->w + t * p->w_thread, rows);
     p->w = b->w;
@@ -223,7 +229,7 @@ static int measure_cached(struct product *p, int i_threads, int tokens, struct s
     r.rows = p->rows;
     r.bytes = (double)p->row_bytes * p->rows * r.threads;
     r.ops = (double)p->rows * p->cols * tokens * r.threads;
-    bench_time_work(p->run->plan->reps, from_cache, p, &r.time);
+    bench_time_work(&p->run->plan->effort, from_cache, p, &r.time);
     set_arithmetic_limit(p->run, p->act, &r);
     if (tokens == 1 && i_threads == 0)
         p->cache_rate = r.bytes / r.time.median / r.threads;
@@ -283,10 +289,9 @@ static int measure_level(struct product *p, const struct mat_kernel *k, struct s
 static bool is_own(const struct kernels *k, enum quant_type type)
 {
     struct kernels below;
-    if (k->level == KL_SCALAR)
-        return true;
-    kernels_init(&below, k->level == KL_NEON ? KL_SCALAR : (enum kern_level)(k->level - 1));
-    return below.mat[type].gemv != k->mat[type].gemv || below.mat[type].gemm != k->mat[type].gemm;
+    bench_init_below(&below, k->level);
+    return k->level == KL_SCALAR || below.mat[type].gemv != k->mat[type].gemv ||
+           below.mat[type].gemm != k->mat[type].gemm;
 }
 
 int bench_measure_products(struct bench_run *run, enum quant_type type, struct sl_err *err)

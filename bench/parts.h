@@ -32,12 +32,13 @@ uint64_t bench_window(uint64_t ram_bytes, int n_threads);
 /* Seconds to read window bytes with all threads of the pool; vectors of level. Returns the bytes
  * that one call reads. */
 double bench_time_ram(struct pool *pool, const struct bench_stream *s, enum kern_level level,
-                      int reps, struct bench_time *out);
+                      const struct bench_effort *effort, struct bench_time *out);
 
 /* Measure every instruction whose level the plan's CPU has, at one thread count; n: how many were
  * written to out, at most BENCH_MAX_PEAKS. */
 #define BENCH_MAX_PEAKS 16
-int bench_time_peaks(struct pool *pool, int reps, struct bench_peak out[BENCH_MAX_PEAKS]);
+int bench_time_peaks(struct pool *pool, const struct bench_effort *effort,
+                     struct bench_peak out[BENCH_MAX_PEAKS]);
 
 /* A loop of n rounds of one instruction and what it does in a round. */
 struct bench_loop {
@@ -64,6 +65,11 @@ int bench_add_result(struct bench_run *run, const struct bench_result *r, struct
 /* Multiply-adds per second of the best instruction of that unit at a level; 0: none. */
 double bench_find_peak(const struct bench_report *r, enum bench_unit unit, enum kern_level level,
                        int threads);
+/* The table of the next lower level, scalar's where there is none: whose functions does a level
+ * keep? */
+void bench_init_below(struct kernels *k, enum kern_level level);
+/* Refuse what would not fit into the memory that is left. bytes: beside the stream. */
+int bench_check_memory(const struct bench_run *run, double bytes, struct sl_err *err);
 /* Time fn with the read rate of memory measured directly before and after. */
 void bench_time_beside_ram(struct bench_run *run, int i_threads, bench_work *fn, void *arg,
                            struct bench_result *out);

@@ -15,8 +15,9 @@ static void run_thread(void *arg, int tid)
     c->loop->run(c->rounds);
 }
 
-#define ROUNDS 2000 /* of one call: some microseconds, far above what starting the threads takes   \
-                     */
+#define ROUNDS                                                                                     \
+    2000 /* of one call: some microseconds, far above what starting the threads takes              \
+          */
 
 static void run_calls(void *arg, int64_t calls)
 {
@@ -25,7 +26,8 @@ static void run_calls(void *arg, int64_t calls)
     pool_run(c->pool, run_thread, c);
 }
 
-int bench_time_peaks(struct pool *pool, int reps, struct bench_peak out[BENCH_MAX_PEAKS])
+int bench_time_peaks(struct pool *pool, const struct bench_effort *effort,
+                     struct bench_peak out[BENCH_MAX_PEAKS])
 {
     bool levels[KL_COUNT];
     bench_find_levels(levels);
@@ -40,7 +42,7 @@ int bench_time_peaks(struct pool *pool, int reps, struct bench_peak out[BENCH_MA
                                  .level = l->level,
                                  .threads = pool_threads(pool),
                                  .ops = (double)ROUNDS * l->ops * pool_threads(pool)};
-        bench_time_work(reps, run_calls, &c, &k->time);
+        bench_time_work(effort, run_calls, &c, &k->time);
     }
     return n;
 }

@@ -81,14 +81,14 @@ static void read_windows(void *arg, int64_t calls)
 }
 
 double bench_time_ram(struct pool *pool, const struct bench_stream *s, enum kern_level level,
-                      int reps, struct bench_time *out)
+                      const struct bench_effort *effort, struct bench_time *out)
 {
     struct reader r = {.pool = pool, .s = s, .read = reader_of(level)};
     struct bench_time two;
     r.piece = size_down(s->window / (uint64_t)pool_threads(pool), UNIT);
-    bench_time_work(reps, read_windows, &r, out);
+    bench_time_work(effort, read_windows, &r, out);
     r.two = true;
-    bench_time_work(reps, read_windows, &r, &two);
+    bench_time_work(effort, read_windows, &r, &two);
     if (two.median < out->median)
         *out = two;
     return (double)(r.piece * (uint64_t)pool_threads(pool));

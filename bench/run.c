@@ -35,6 +35,12 @@ void bench_find_levels(bool levels[KL_COUNT])
     }
 }
 
+void bench_init_below(struct kernels *k, enum kern_level level)
+{
+    const bool lowest = level == KL_SCALAR || level == KL_NEON;
+    kernels_init(k, lowest ? KL_SCALAR : (enum kern_level)(level - 1));
+}
+
 bool bench_has_product(enum quant_type type)
 {
     struct kernels k;
@@ -90,7 +96,7 @@ static void read_ram(struct bench_run *run, bool before)
         struct bench_time t;
         ram->threads = pool_threads(run->pools[i]);
         s.window = bench_window(s.bytes, ram->threads);
-        ram->bytes = bench_time_ram(run->pools[i], &s, r->level, run->plan->reps, &t);
+        ram->bytes = bench_time_ram(run->pools[i], &s, r->level, &run->plan->effort, &t);
         *(before ? &ram->before : &ram->after) = t;
     }
     r->n_ram = run->plan->n_threads;
@@ -106,7 +112,7 @@ static int measure_limits(struct bench_run *run, struct sl_err *err)
         return err_set(err, SL_E_MEM, "bench", "no memory for the results");
     read_ram(run, true);
     for (size_t i = 0; i < counts; i++)
-        r->n_peaks += bench_time_peaks(run->pools[i], run->plan->reps, r->peaks + r->n_peaks);
+        r->n_peaks += bench_time_peaks(run->pools[i], &run->plan->effort, r->peaks + r->n_peaks);
     tell(run, BENCH_HAS_LIMITS);
     return 0;
 }
@@ -123,6 +129,20 @@ static int measure_kernels(struct bench_run *run, struct sl_err *err)
     return rc;
 }
 
+/* Memory that is not there would be taken from other programs, or end this one. */
+int bench_check_memory(const struct bench_run *run, double bytes, struct sl_err *err)
+{
+    const uint64_t avail = run->report->machine.avail; /* before anything was allocated */
+    const double need = bytes + (double)run->stream.bytes, mib = 1048576;
+    if (avail == 0 || need < 0.9 * (double)avail)
+        return 0;
+    return err_set(
+        err, SL_E_MEM, "bench",
+        "%.0f MiB are needed, the buffer's %.0f among them, but only %.0f are available; "
+        "a smaller --shape, --keys or --buffer, fewer --tokens or --threads need less",
+        need / mib, (double)run->stream.bytes / mib, (double)avail / mib);
+}
+
 static int open_run(struct bench_run *run, struct sl_err *err)
 {
     const struct bench_plan *p = run->plan;
@@ -132,6 +152,9 @@ static int open_run(struct bench_run *run, struct sl_err *err)
         return err_set(err, SL_E_ARG, "--buffer", "--buffer: at least %d KiB for %d threads",
                        64 * most, most);
     run->stream.bytes = p->ram_bytes;
+    rc = bench_check_memory(run, 0, err);
+    if (rc != 0)
+        return rc;
     run->stream.p = mem_map(p->ram_bytes, MEM_HUGE);
     if (!run->stream.p)
         return err_set(err, SL_E_MEM, "--buffer", "--buffer: no memory for a buffer of %llu MiB",

@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "bench/bench.h"
 
-#define SAMPLE_S 2e-3 /* a clock with 1 us of jitter adds 0.05 % */
 #define BUDGET_S 0.5
+#define LONG_S   0.1 /* too long for an interruption to matter much */
 
 static int compare(const void *a, const void *b)
 {
@@ -34,25 +34,36 @@ static double time_calls(bench_work *fn, void *arg, int64_t calls)
     return s > 1e-9 ? s : 1e-9; /* a clock that stood still */
 }
 
-void bench_time_work(int reps, bench_work *fn, void *arg, struct bench_time *out)
+/* How many calls a sample takes. A call that was interrupted looks
+ * longer than it is, so a count is taken only when two more timings agree that it lasts. */
+static void calibrate(double sample_s, bench_work *fn, void *arg, int64_t *calls)
 {
-    double samples[BENCH_MAX_REPS];
-    int64_t calls = 1;
     double s = time_calls(fn, arg, 1);
-    if (s < SAMPLE_S)
-        s = time_calls(fn, arg, 1); /* caches are warm now */
-    while (s < SAMPLE_S && calls < INT64_C(1) << 40) {
-        const double factor = 1.1 * SAMPLE_S / s;
-        calls = (int64_t)((double)calls * (factor < 1.5 ? 1.5 : factor > 100 ? 100 : factor)) + 1;
-        s = time_calls(fn, arg, calls);
+    *calls = 1;
+    for (;;) {
+        for (int i = 0; i < 2 && s >= sample_s && s < LONG_S; i++) {
+            const double again = time_calls(fn, arg, *calls);
+            s = again < s ? again : s;
+        }
+        if (s >= sample_s || *calls > INT64_C(1) << 40)
+            return;
+        const double factor = 1.1 * sample_s / s;
+        *calls = (int64_t)((double)*calls * (factor < 1.5 ? 1.5 : factor > 100 ? 100 : factor)) + 1;
+        s = time_calls(fn, arg, *calls);
     }
-    reps = reps < 1 ? 1 : reps > BENCH_MAX_REPS ? BENCH_MAX_REPS : reps;
-    double spent = 0;
+}
+
+void bench_time_work(const struct bench_effort *effort, bench_work *fn, void *arg,
+                     struct bench_time *out)
+{
+    double samples[BENCH_MAX_REPS], spent = 0;
+    int64_t calls;
     int n = 0;
+    calibrate(effort->sample_s, fn, arg, &calls);
     do {
-        s = time_calls(fn, arg, calls);
+        const double s = time_calls(fn, arg, calls);
         samples[n++] = s / (double)calls;
         spent += s;
-    } while (n < reps && spent < BUDGET_S);
+    } while (n < effort->reps && n < BENCH_MAX_REPS && spent < BUDGET_S);
     bench_take_median(samples, n, out);
 }

@@ -5,9 +5,11 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 struct bench_args {
     int64_t kernels, threads, attention, keys, heads, head_dim, buffer, reps, seed, json;
+    double sample_ms;
     const char *types, *levels, *shape, *tokens;
 };
 
@@ -23,7 +25,8 @@ static const struct opt_row ROWS[] = {
      .offset = AT(types),
      .arg = "LIST",
      .def = "all",
-     .help = "Weight types, separated by commas, such as Q4_K,Q6_K; all; none",
+     .help = "Weight types, separated by commas, such as Q4_K,Q6_K; all (whose blocks divide the "
+             "columns of --shape); none",
      .group = "what"},
     {.names = "--levels",
      .type = OPT_STR,
@@ -106,8 +109,16 @@ static const struct opt_row ROWS[] = {
      .min = 1,
      .max = BENCH_MAX_REPS,
      .def = "15",
-     .help = "Samples of each number, of 2 ms or more; fewer where they would take over half a "
-             "second",
+     .help = "Samples of each number; fewer where they would take over half a second",
+     .group = "how much"},
+    {.names = "--sample-ms",
+     .type = OPT_FLOAT,
+     .offset = AT(sample_ms),
+     .arg = "MS",
+     .min = 0.01,
+     .max = 500,
+     .def = "2",
+     .help = "Least length of a sample; short ones fit between two turns of other processes",
      .group = "how much"},
     {.names = "--seed",
      .type = OPT_INT,
@@ -161,10 +172,22 @@ static enum quant_type find_type(const char *name)
 {
     for (int t = 0; t < QT_COUNT; t++) {
         const struct quant_info *q = quant_type_info((uint32_t)t);
-        if (q && strcmp(q->name, name) == 0 && bench_has_product((enum quant_type)t))
+        if (q && strcasecmp(q->name, name) == 0 && bench_has_product((enum quant_type)t))
             return (enum quant_type)t;
     }
     return QT_COUNT;
+}
+
+static int unknown_type(const char *word, struct sl_err *err)
+{
+    const char *names[QT_COUNT];
+    size_t n = 0;
+    for (int t = 0; t < QT_COUNT; t++)
+        if (bench_has_product((enum quant_type)t))
+            names[n++] = quant_type_info((uint32_t)t)->name;
+    const char *near = opts_nearest(word, names, n);
+    return err_set(err, SL_E_ARG, "--types", "--types: no product has weights of type '%s'%s%s%s",
+                   word, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
 static int parse_types(const char *list, struct bench_plan *p, struct sl_err *err)
@@ -179,10 +202,7 @@ static int parse_types(const char *list, struct bench_plan *p, struct sl_err *er
     while (next_word(&list, word, sizeof word)) {
         const enum quant_type type = find_type(word);
         if (type == QT_COUNT)
-            return err_set(err, SL_E_ARG, "--types",
-                           "--types: '%s' is no weight type; 'sluice bench --kernels' without "
-                           "--types lists them",
-                           word);
+            return unknown_type(word, err);
         if (p->cols % (int)quant_type_info(type)->block_values)
             return err_set(err, SL_E_ARG, "--shape",
                            "--shape: %d columns are no multiple of the %u values of a block of %s",
@@ -281,7 +301,7 @@ static int make_plan(const struct bench_args *a, struct bench_plan *p, struct sl
     p->heads = (int)a->heads;
     p->head_dim = (int)a->head_dim;
     p->ram_bytes = a->buffer > 0 ? (uint64_t)a->buffer : bench_ram_bytes(&m, threads);
-    p->reps = (int)a->reps;
+    p->effort = (struct bench_effort){(int)a->reps, 1e-3 * a->sample_ms};
     p->seed = (uint64_t)a->seed;
     return 0;
 }

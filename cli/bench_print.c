@@ -65,6 +65,9 @@ static int warn_start(const struct bench_plan *p, const struct bench_report *r,
         WARN("the buffer of %.1f MiB is not far larger than the cache of %.1f MiB: what is called "
              "RAM may be cache",
              (double)p->ram_bytes / 1048576, (double)m->llc / 1048576);
+    if (p->threads[p->n_threads - 1] > m->usable_cpus)
+        WARN("%d threads on %d usable CPUs wait for one another", p->threads[p->n_threads - 1],
+             m->usable_cpus);
 #ifndef __OPTIMIZE__
     WARN("this build is not optimised: build with CMAKE_BUILD_TYPE=Release");
 #endif
@@ -149,7 +152,8 @@ static void print_machine(const struct bench_plan *p, const struct bench_report 
         printf(", at most %.0f MHz", m->mhz_max);
     printf("\nload        ");
     print_load(m->load);
-    printf("\nmeasured    median of %d samples, ", p->reps);
+    printf("\nmeasured    median of %d samples of %.3g ms, ", p->effort.reps,
+           1e3 * p->effort.sample_s);
     print_size(p->ram_bytes, "buffer");
     printf(", seed %llu\n\n", (unsigned long long)p->seed);
 }

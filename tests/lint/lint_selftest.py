@@ -14,9 +14,12 @@ GOOD = {
                     '    return x->free(1) + y.exp(2);\n}\n',
     "src/io/r.c": '#include "base/a.h"\n#include "io/r.h"\n#include "impl.h"\n',
     "cli/m.c": '#include "base/a.h"\n#include "sluice.h"\n#include "cli/o.h"\n',
+    "cli/bench.c": '#include "bench/b.h"\n',
+    "bench/b.c": '#include "bench/b.h"\n#include "kernels/k.h"\n',
 }
 BAD = {
     "includes": {"src/base/a.c": '#include "io/r.h"\n', "cli/m.c": '#include "cache/c.h"\n',
+                 "cli/n.c": '#include "bench/b.h"\n', "bench/b.c": '#include "model/m.h"\n',
                  "src/text/t.c": '#include "kernels/k.h"\n'},
     "lengths": {"src/base/a.c": "int a_f(void)\n{\n" + "    ;\n" * 70 + "}\n",
                 "src/base/b.c": "int a;\n" * 900},
