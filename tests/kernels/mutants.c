@@ -166,6 +166,65 @@ static float dot_f32_tree(const uint8_t *w, const uint8_t *x, int n)
     return dot_f32_lanes(w, x, n, true, true);
 }
 
+/* The minimum taken off before the product is added. */
+static float dot_q2k_minima_first(const uint8_t *w8, const uint8_t *x8, int n)
+{
+    const struct blk_q2_K *w = (const void *)w8;
+    const struct act_q256 *x = (const void *)x8;
+    float acc = 0;
+
+    for (int b = 0; b < n / 256; b++, w++, x++) {
+        int isum = 0, msum = 0;
+        for (int i = 0; i < 256; i++) {
+            const int v = w->qs[i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3;
+            isum += (w->scales[i / 16] & 15) * v * x->q[i];
+            msum += (w->scales[i / 16] >> 4) * x->q[i];
+        }
+        acc = fmaf(-(quant_f16_to_f32(w->dmin) * x->d), (float)msum, acc);
+        acc = fmaf(quant_f16_to_f32(w->d) * x->d, (float)isum, acc);
+    }
+    return acc;
+}
+
+/* Scales as in other E4M3 formats: 0x7f is the number that its bits say, or one fma per 32 values,
+ * the scale of the second 16 brought to the first's. */
+static float dot_nvfp4_wrong(const uint8_t *w8, const uint8_t *x8, int n, bool nan, bool joined)
+{
+    static const int8_t values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    const struct blk_nvfp4 *w = (const void *)w8;
+    const struct act_q32 *x = (const void *)x8;
+    float acc = 0, first = 0;
+
+    for (int g = 0; g < n / 16; g++) {
+        const struct blk_nvfp4 *p = w + g / 4;
+        const int8_t *q = x[g / 2].q + g % 2 * 16;
+        const unsigned s = p->d[g % 4] & 0x7f;
+        const float d = !nan && s == 0x7f ? 0 : quant_f16_to_f32((uint16_t)(s << 7)) * 128;
+        int isum = 0;
+        for (int i = 0; i < 8; i++) {
+            const unsigned v = p->qs[g % 4 * 8 + i];
+            isum += values[v & 15] * q[i] + values[v >> 4] * q[8 + i];
+        }
+        if (!joined)
+            acc = fmaf(d * x[g / 2].d, (float)isum, acc);
+        else if (g % 2 == 0)
+            first = d * (float)isum;
+        else
+            acc = fmaf(x[g / 2].d, fmaf(d, (float)isum, first), acc);
+    }
+    return acc;
+}
+
+static float dot_nvfp4_nan(const uint8_t *w, const uint8_t *x, int n)
+{
+    return dot_nvfp4_wrong(w, x, n, true, false);
+}
+
+static float dot_nvfp4_joined(const uint8_t *w, const uint8_t *x, int n)
+{
+    return dot_nvfp4_wrong(w, x, n, false, true);
+}
+
 #define MAT(name)                                                                                  \
     static void mat_##name(const struct mat_args *a)                                               \
     {                                                                                              \
@@ -173,6 +232,9 @@ static float dot_f32_tree(const uint8_t *w, const uint8_t *x, int n)
     }
 MAT(q8_0_unfused)
 MAT(q8_0_split)
+MAT(q2k_minima_first)
+MAT(nvfp4_nan)
+MAT(nvfp4_joined)
 MAT(f32_serial)
 MAT(f32_unfused)
 MAT(f32_tree)
@@ -209,6 +271,9 @@ static const struct mutant mutants[] = {
      NULL},
     {"Q8_0: multiply and add", "mat Q8_0", check_mat, QT_Q8_0, mat_q8_0_unfused, NULL, NULL, NULL},
     {"Q8_0: two accumulators", "mat Q8_0", check_mat, QT_Q8_0, mat_q8_0_split, NULL, NULL, NULL},
+    {"Q2_K: minima first", "mat Q2_K", check_mat, QT_Q2_K, mat_q2k_minima_first, NULL, NULL, NULL},
+    {"NVFP4: NaN is a number", "mat NVFP4", check_mat, QT_NVFP4, mat_nvfp4_nan, NULL, NULL, NULL},
+    {"NVFP4: a step of 32", "mat NVFP4", check_mat, QT_NVFP4, mat_nvfp4_joined, NULL, NULL, NULL},
     {"F32: one lane", "mat F32", check_mat, QT_F32, mat_f32_serial, NULL, NULL, NULL},
     {"F32: multiply and add", "mat F32", check_mat, QT_F32, mat_f32_unfused, NULL, NULL, NULL},
     {"F32: neighbours added first", "mat F32", check_mat, QT_F32, mat_f32_tree, NULL, NULL, NULL},
