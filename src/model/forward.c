@@ -157,8 +157,11 @@ static void embed_range(void *arg, int64_t begin, int64_t end, int tid)
     const struct model_config *c = &f->m->cfg;
     size_t half = (size_t)c->n_rot / 2;
     for (int64_t t = begin; t < end; t++) {
-        quant_dequant(w->tensor->type, w->data + (size_t)e->ids[t] * w->row_bytes,
-                      f->x + (size_t)t * (size_t)c->n_embd, (size_t)c->n_embd);
+        float *x = f->x + (size_t)t * (size_t)c->n_embd;
+        quant_dequant(w->tensor->type, w->data + (size_t)e->ids[t] * w->row_bytes, x,
+                      (size_t)c->n_embd);
+        for (int i = 0; w->scale && i < c->n_embd; i++)
+            x[i] = x[i] * w->scale[0];
         kern_rope_table(f->pos0 + t, f->m->rope_freqs, (int)half, 1.0,
                         f->rope_cos + (size_t)t * half, f->rope_sin + (size_t)t * half);
     }

@@ -107,6 +107,9 @@ struct product {
  * region. */
 void forward_products(struct forward *f, const struct product *p, int n, const uint8_t *packed,
                       size_t packed_stride, int n_tok);
+/* What comes behind the sums of rows [r0, r1) of one token, at y: the matrix's (or expert's) scale,
+ * then the bias. */
+void forward_finish(const struct weight *w, int expert, int r0, int r1, float *y);
 /* Pack n_tok rows of src (stride floats apart) into f->packed unless it holds them already. what,
  * il: for the message. */
 int forward_pack(struct forward *f, enum act_kind kind, const float *src, size_t stride,

@@ -166,8 +166,8 @@ static void gather_range(void *arg, int64_t begin, int64_t end, int tid)
 }
 
 /* Rows [r0, r1) of an expert's matrix at data; after: what comes behind its last row, or NULL. */
-static void multiply(const struct weight *w, const uint8_t *data, const uint8_t *after, int r0,
-                     int r1, const uint8_t *x, size_t x_stride, int n_tok, float *y,
+static void multiply(const struct weight *w, int expert, const uint8_t *data, const uint8_t *after,
+                     int r0, int r1, const uint8_t *x, size_t x_stride, int n_tok, float *y,
                      size_t y_stride)
 {
     bool more = r1 < w->n_out;
@@ -185,6 +185,8 @@ static void multiply(const struct weight *w, const uint8_t *data, const uint8_t 
                                        : after ? (size_t)w->n_out * w->row_bytes
                                                : 0};
     (n_tok == 1 ? w->kernel->gemv : w->kernel->gemm)(&m);
+    for (int t = 0; w->scale && t < n_tok; t++)
+        forward_finish(w, expert, r0, r1, m.y + (size_t)t * y_stride);
 }
 
 /* The job behind j in the group; NULL: j is the last. */
@@ -209,8 +211,8 @@ static void gate_up_range(void *arg, int64_t begin, int64_t end, int tid)
         const struct moe_job *next = job_after(g, j);
         const uint8_t *after = !up ? j->up : next ? next->gate : NULL;
         float *y = (up ? f->up : f->gate) + (size_t)j->row * (size_t)ff;
-        multiply(w, up ? j->up : j->gate, after, r0, r1, g->x + (size_t)j->row * g->x_stride,
-                 g->x_stride, j->n, y, (size_t)ff);
+        multiply(w, j->expert, up ? j->up : j->gate, after, r0, r1,
+                 g->x + (size_t)j->row * g->x_stride, g->x_stride, j->n, y, (size_t)ff);
     }
 }
 
@@ -240,7 +242,7 @@ static void down_range(void *arg, int64_t begin, int64_t end, int tid)
         int r0 = (int)(i % per) * g->unit, r1 = r0 + g->unit < n ? r0 + g->unit : n;
         const struct moe_job *next = job_after(g, j);
         float *y = f->expert_out + (size_t)(g->wide ? j->row : j->entry) * (size_t)n;
-        multiply(&g->l->down_exps, j->down, next ? next->down : NULL, r0, r1,
+        multiply(&g->l->down_exps, j->expert, j->down, next ? next->down : NULL, r0, r1,
                  f->gathered + (size_t)j->row * f->gathered_stride, f->gathered_stride, j->n, y,
                  (size_t)n);
     }
@@ -298,6 +300,7 @@ static void group_add(struct group *g, int index, const struct expert_view *v)
                                             .up = v->part[1],
                                             .down = v->part[2],
                                             .index = index,
+                                            .expert = e,
                                             .entry = f->first[e],
                                             .row = g->n_rows,
                                             .n = f->union_counts[index]};

@@ -9,6 +9,7 @@
 struct moe_job {
     const uint8_t *gate, *up, *down;
     int index; /* into the layer's union */
+    int expert;
     int entry, row, n;
 };
 

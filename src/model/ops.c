@@ -51,6 +51,14 @@ int forward_pack(struct forward *f, enum act_kind kind, const float *src, size_t
 
 /* ---- Products ---- */
 
+void forward_finish(const struct weight *w, int expert, int r0, int r1, float *y)
+{
+    for (int r = r0; w->scale && r < r1; r++)
+        y[r - r0] = y[r - r0] * w->scale[expert];
+    for (int r = r0; w->bias && r < r1; r++)
+        y[r - r0] = y[r - r0] + w->bias[r];
+}
+
 struct products_args {
     const struct product *p;
     int n;
@@ -83,9 +91,8 @@ static void product_rows(const struct products_args *a, int i_product, int r0, i
                                            : after ? (size_t)after->n_out * after->row_bytes
                                                    : 0};
         (n == 1 ? w->kernel->gemv : w->kernel->gemm)(&m);
-        for (int i = 0; w->bias && i < n; i++)
-            for (int r = r0; r < r1; r++)
-                m.y[(size_t)i * p->y_stride + (size_t)(r - r0)] += w->bias[r];
+        for (int i = 0; i < n; i++)
+            forward_finish(w, 0, r0, r1, m.y + (size_t)i * p->y_stride);
     }
 }
 

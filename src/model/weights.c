@@ -53,8 +53,8 @@ static int bind_matrix(struct binder *b, int il, const char *name, int n_in, int
     const struct mat_kernel *k = &b->m->kernels.mat[t->type];
     if (k->act == ACT_NONE)
         return err_set(b->err, SL_E_UNSUPPORTED, t->name,
-                       "tensor %s has type %s, which cannot be computed with yet", t->name,
-                       quant_type_info(t->type)->name);
+                       "tensor %s has type %s, which has no product: it cannot be computed with",
+                       t->name, quant_type_info(t->type)->name);
     *w = (struct weight){.tensor = t,
                          .kernel = k,
                          .n_in = n_in,
@@ -122,6 +122,34 @@ static int bias(struct vector_walk *w, int il, const char *name, struct weight *
     return of->tensor ? vector(w, il, name, of->n_out, true, &of->bias) : 0;
 }
 
+/* A matrix NAME.weight may come with NAME.scale: n floats that multiply what it gives (NVFP4
+ * files). */
+static int scale(struct vector_walk *w, struct weight *of, int n)
+{
+    static const char tail[] = ".weight", instead[] = ".scale";
+    if (!of->tensor)
+        return 0;
+    size_t len = strlen(of->tensor->name), cut = sizeof tail - 1;
+    char full[64];
+    if (len < cut || strcmp(of->tensor->name + len - cut, tail) != 0 || len >= sizeof full)
+        return 0;
+    snprintf(full, sizeof full, "%.*s%s", (int)(len - cut), of->tensor->name, instead);
+    return vector(w, -1, full, n, true, &of->scale);
+}
+
+static int layer_scales(struct vector_walk *w, int il)
+{
+    struct layer *l = &w->b.m->layers[il];
+    struct weight *plain[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down, &l->router};
+    struct weight *experts[] = {&l->gate_exps, &l->up_exps, &l->down_exps};
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof plain / sizeof *plain; i++)
+        rc = scale(w, plain[i], 1);
+    for (size_t i = 0; rc == 0 && i < sizeof experts / sizeof *experts; i++)
+        rc = scale(w, experts[i], w->b.m->cfg.n_expert);
+    return rc;
+}
+
 static int layer_vectors(struct vector_walk *w, int il)
 {
     struct layer *l = &w->b.m->layers[il];
@@ -148,8 +176,15 @@ static int all_vectors(struct vector_walk *w)
     struct model *m = w->b.m;
     const struct model_config *c = &m->cfg;
     int rc = vector(w, -1, "output_norm.weight", c->n_embd, false, &m->output_norm);
+    if (rc == 0)
+        rc = scale(w, &m->embd, 1);
+    if (rc == 0 && m->head.tensor != m->embd.tensor)
+        rc = scale(w, &m->head, 1);
+    else if (rc == 0)
+        m->head.scale = m->embd.scale;
     for (int il = 0; rc == 0 && il < c->n_layer; il++)
-        rc = layer_vectors(w, il);
+        if ((rc = layer_vectors(w, il)) == 0)
+            rc = layer_scales(w, il);
     return rc;
 }
 

@@ -14,7 +14,9 @@ struct weight {
     int n_in, n_out;
     size_t row_bytes;
     const uint8_t *data; /* NULL until loaded; for experts: of expert 0 when resident, else NULL */
-    const float *bias;   /* n_out floats or NULL */
+    const float
+        *scale; /* multiplies the finished sums: one per expert, one of a plain matrix; or NULL */
+    const float *bias; /* n_out floats or NULL */
 };
 
 struct layer {
