@@ -314,28 +314,7 @@ ALWAYS_INLINE vint load_bytes(const struct lanes *l, size_t at)
 #endif
 }
 
-/* ---- GEMV ---- */
-
-/* A weight type. */
-struct wide_type {
-    int block_values;
-    size_t block_bytes, act_bytes; /* of a block; of the activations it meets */
-};
-
-/* acc and n_blocks blocks of MAT_LANES rows against one token's packed activations at x. prefetch:
- * bytes to ask for meanwhile, as many as the rows have; or NULL. */
-typedef vfloat gemv_fn(struct lanes l, const void *x, int n_blocks, const uint8_t *prefetch,
-                       vfloat acc);
-
-/* The bytes that a group of rows has for block b, in address order. */
-ALWAYS_INLINE void prefetch_block(const uint8_t *prefetch, int b, size_t block_bytes)
-{
-    if (prefetch)
-        prefetch_bytes(prefetch + (size_t)b * MAT_LANES * block_bytes,
-                       (int)(MAT_LANES * block_bytes));
-}
-
-#define MAX_BLOCK_BYTES 272 /* of any unit of 256 values */
+#define MAX_BLOCK_BYTES 272 /* of 256 values of any type */
 
 /* Bytes [at, at + n) of n_rows rows (fewer than MAT_LANES) into buf, the last row repeated. */
 ALWAYS_INLINE struct lanes pad_rows(const struct mat_args *a, size_t at, size_t n, uint8_t *buf)
@@ -347,34 +326,18 @@ ALWAYS_INLINE struct lanes pad_rows(const struct mat_args *a, size_t at, size_t 
     return lanes_at(buf, n);
 }
 
-ALWAYS_INLINE void gemv_few_rows(const struct mat_args *a, struct wide_type t, gemv_fn *fn)
-{
-    uint8_t buf[MAT_LANES * MAX_BLOCK_BYTES];
-    float y[MAT_LANES];
-    vfloat acc = V_OP(setzero_ps)();
+/* Where a type's weights go: dword i of 256 (or 32) values of every row, unsigned (or signed, if
+ * the type says so). in_place: w is 16 times the weights. */
+typedef void emit_fn(void *sink, int i, vint w, bool in_place);
+/* All dwords of a block; those of a group of values in rising order. */
+typedef void walk_fn(const struct lanes *l, emit_fn *emit, void *sink);
 
-    for (int b = 0; b < a->n_cols / t.block_values; b++)
-        acc = fn(pad_rows(a, (size_t)b * t.block_bytes, t.block_bytes, buf),
-                 a->x + (size_t)b * t.act_bytes, 1, NULL, acc);
-    V_OP(storeu_ps)(y, acc);
-    memcpy(a->y, y, (size_t)a->n_rows * sizeof *y);
-}
-
-/* One token. When the number of rows is no multiple of the lanes the last group overlaps the one
- * before it: a row gives the same bytes in any lane. */
-ALWAYS_INLINE void gemv_wide(const struct mat_args *a, struct wide_type t, gemv_fn *fn)
+/* One byte of nibbles each: low ones as dword low, high ones as dword high. With VNNI products can
+ * be made of high nibbles where they lie. */
+ALWAYS_INLINE void emit_nibbles(emit_fn *emit, void *sink, vint q, int low, int high)
 {
-    if (a->n_rows < MAT_LANES) {
-        gemv_few_rows(a, t, fn);
-        return;
-    }
-    for (int r = 0; r < a->n_rows; r += MAT_LANES) {
-        const int first = r + MAT_LANES <= a->n_rows ? r : a->n_rows - MAT_LANES;
-        const size_t at = (size_t)first * a->row_bytes;
-        V_OP(storeu_ps)
-        (a->y + first, fn(lanes_at(a->w + at, a->row_bytes), a->x, a->n_cols / t.block_values,
-                          prefetch_from(a, at, MAT_LANES * a->row_bytes), V_OP(setzero_ps)()));
-    }
+    emit(sink, low, v_low4(q), false);
+    emit(sink, high, MAT_VNNI ? v_and(q, v_bytes(0xf0)) : v_high4(q), MAT_VNNI);
 }
 
 #endif

@@ -4,56 +4,107 @@
 
 #include "kernels/x86/mat_wide_gemm.h"
 
-#define MUL_Q4K(g, n)                                                                              \
-    mul_k(t, &tok, g, n, (struct mul_type){.group = 32, .limit = 8, .minima = true})
-#define MUL_Q5K(g, n)                                                                              \
-    mul_k(t, &tok, g, n, (struct mul_type){.group = 32, .limit = 4, .minima = true})
-#define MUL_Q6K(g, n) mul_k(t, &tok, g, n, (struct mul_type){.group = 16, .limit = 2, .bias = 32})
-#define MUL_Q8_0(g, n)                                                                             \
-    mul_32(t, &tok, n_blocks, g, n,                                                                \
-           (struct mul_type){.limit = 1, .bias = MAT_VNNI ? 128 : 0, .is_signed = true})
-#define MUL_Q4_0(g, n) mul_32(t, &tok, n_blocks, g, n, (struct mul_type){.limit = 8, .bias = 8})
-#define MUL_Q4_1(g, n)                                                                             \
-    mul_32(t, &tok, n_blocks, g, n, (struct mul_type){.limit = 8, .minima = true})
-#define MUL_MXFP4(g, n) mul_32(t, &tok, n_blocks, g, n, (struct mul_type){.limit = 4, .bias = 12})
-MUL_FN(q4k, MUL_Q4K)
-MUL_FN(q5k, MUL_Q5K)
-MUL_FN(q6k, MUL_Q6K)
-MUL_FN(q8_0, MUL_Q8_0)
-MUL_FN(q4_0, MUL_Q4_0)
-MUL_FN(q4_1, MUL_Q4_1)
-MUL_FN(mxfp4, MUL_MXFP4)
-
-#define TYPE_256(block) ((struct wide_type){256, sizeof(struct block), sizeof(struct act_q256)})
-#define TYPE_32(block)  ((struct wide_type){32, sizeof(struct block), sizeof(struct act_q32)})
-
-#define WIDE_MAT(name, wide, blocks, least)                                                        \
+/* Names of a type's functions: mat_gemv_NAME, mat_gemm_NAME. */
+#define MAT_FUNCTIONS(name, block_size, tile_blocks, gemv_one)                                     \
     static void mat_gemv_##name(const struct mat_args *a)                                          \
     {                                                                                              \
-        gemv_wide(a, wide, gemv_##name);                                                           \
+        gemv_wide(a, block_size, 1, gemv_one);                                                     \
+    }                                                                                              \
+    static void mat_gemv2_##name(const struct mat_args *a)                                         \
+    {                                                                                              \
+        gemv_wide(a, block_size, 2, gemv_##name);                                                  \
     }                                                                                              \
     static void mat_gemm_##name(const struct mat_args *a)                                          \
     {                                                                                              \
-        gemm_wide(a, &(const struct gemm_type){wide, blocks, unpack_##name, mul_##name,            \
-                                               mat_gemv_##name, least});                           \
+        gemm_wide(a, &(const struct gemm_type){block_size, tile_blocks, unpack_##name, mul_##name, \
+                                               mat_gemv_##name, mat_gemv2_##name});                \
     }
-WIDE_MAT(q4k, TYPE_256(blk_q4_K), 1, 2)
-WIDE_MAT(q5k, TYPE_256(blk_q5_K), 1, 2)
-WIDE_MAT(q6k, TYPE_256(blk_q6_K), 1, 2)
-WIDE_MAT(q8_0, TYPE_32(blk_q8_0), TILE_BLOCKS32, 2)
-WIDE_MAT(q4_0, TYPE_32(blk_q4_0), TILE_BLOCKS32, 2)
-WIDE_MAT(q4_1, TYPE_32(blk_q4_1), TILE_BLOCKS32, 2)
-WIDE_MAT(mxfp4, TYPE_32(blk_mxfp4), TILE_BLOCKS32, 2)
+
+#define PRODUCTS_K(name, type)                                                                     \
+    ALWAYS_INLINE void gemv_##name(struct gemv_rows g, int n, vfloat *acc)                         \
+    {                                                                                              \
+        gemv_k(g, type, n, acc);                                                                   \
+    }                                                                                              \
+    ALWAYS_INLINE void unpack_##name(struct lanes l, int n_blocks, struct tile *t)                 \
+    {                                                                                              \
+        (void)n_blocks;                                                                            \
+        unpack_k(l, type, t);                                                                      \
+    }                                                                                              \
+    static void mul_##name(const struct tile *t, struct tokens tok, int n_g, int n_tok,            \
+                           int n_blocks)                                                           \
+    {                                                                                              \
+        (void)n_blocks;                                                                            \
+        MUL_TOKENS(STEP_K_##name);                                                                 \
+    }                                                                                              \
+    MAT_FUNCTIONS(name, ((struct block_size){256, type.block_bytes, sizeof(struct act_q256)}), 1,  \
+                  gemv_##name)
+
+#define PRODUCTS_32(name, type, gemv_one)                                                          \
+    ALWAYS_INLINE void gemv_##name(struct gemv_rows g, int n, vfloat *acc)                         \
+    {                                                                                              \
+        gemv_32(g, type, n, acc);                                                                  \
+    }                                                                                              \
+    ALWAYS_INLINE void unpack_##name(struct lanes l, int n_blocks, struct tile *t)                 \
+    {                                                                                              \
+        unpack_32(l, n_blocks, type, t);                                                           \
+    }                                                                                              \
+    static void mul_##name(const struct tile *t, struct tokens tok, int n_g, int n_tok,            \
+                           int n_blocks)                                                           \
+    {                                                                                              \
+        MUL_TOKENS(STEP_32_##name);                                                                \
+    }                                                                                              \
+    MAT_FUNCTIONS(name, ((struct block_size){32, type.block_bytes, sizeof(struct act_q32)}),       \
+                  TILE_BLOCKS32, gemv_one)
+
+#define STEP_K_q4k(g, n)    mul_k(t, &tok, g, n, TYPE_Q4K)
+#define STEP_K_q5k(g, n)    mul_k(t, &tok, g, n, TYPE_Q5K)
+#define STEP_K_q6k(g, n)    mul_k(t, &tok, g, n, TYPE_Q6K)
+#define STEP_K_q2k(g, n)    mul_k(t, &tok, g, n, TYPE_Q2K)
+#define STEP_K_q3k(g, n)    mul_k(t, &tok, g, n, TYPE_Q3K)
+#define STEP_K_iq4xs(g, n)  mul_k(t, &tok, g, n, TYPE_IQ4XS)
+#define STEP_32_q4_0(g, n)  mul_32(t, &tok, n_blocks, g, n, TYPE_Q4_0)
+#define STEP_32_q4_1(g, n)  mul_32(t, &tok, n_blocks, g, n, TYPE_Q4_1)
+#define STEP_32_q5_0(g, n)  mul_32(t, &tok, n_blocks, g, n, TYPE_Q5_0)
+#define STEP_32_q5_1(g, n)  mul_32(t, &tok, n_blocks, g, n, TYPE_Q5_1)
+#define STEP_32_q8_0(g, n)  mul_32(t, &tok, n_blocks, g, n, TYPE_Q8_0)
+#define STEP_32_mxfp4(g, n) mul_32(t, &tok, n_blocks, g, n, TYPE_MXFP4)
+#define STEP_32_iq4nl(g, n) mul_32(t, &tok, n_blocks, g, n, TYPE_IQ4NL)
+
+ALWAYS_INLINE void gemv_one_q8_0(struct gemv_rows g, int n, vfloat *acc)
+{
+    (void)n;
+    *acc = gemv_q8_0_rows(g, *acc);
+}
+
+PRODUCTS_K(q4k, TYPE_Q4K)
+PRODUCTS_K(q5k, TYPE_Q5K)
+PRODUCTS_K(q6k, TYPE_Q6K)
+PRODUCTS_K(q2k, TYPE_Q2K)
+PRODUCTS_K(q3k, TYPE_Q3K)
+PRODUCTS_K(iq4xs, TYPE_IQ4XS)
+PRODUCTS_32(q4_0, TYPE_Q4_0, gemv_q4_0)
+PRODUCTS_32(q4_1, TYPE_Q4_1, gemv_q4_1)
+PRODUCTS_32(q5_0, TYPE_Q5_0, gemv_q5_0)
+PRODUCTS_32(q5_1, TYPE_Q5_1, gemv_q5_1)
+PRODUCTS_32(q8_0, TYPE_Q8_0, gemv_one_q8_0)
+PRODUCTS_32(mxfp4, TYPE_MXFP4, gemv_mxfp4)
+PRODUCTS_32(iq4nl, TYPE_IQ4NL, gemv_iq4nl)
 
 static inline void fill_wide(struct kernels *k)
 {
     k->mat[QT_Q4_K] = (struct mat_kernel){ACT_Q256, mat_gemv_q4k, mat_gemm_q4k};
     k->mat[QT_Q5_K] = (struct mat_kernel){ACT_Q256, mat_gemv_q5k, mat_gemm_q5k};
     k->mat[QT_Q6_K] = (struct mat_kernel){ACT_Q256, mat_gemv_q6k, mat_gemm_q6k};
-    k->mat[QT_Q8_0] = (struct mat_kernel){ACT_Q32, mat_gemv_q8_0, mat_gemm_q8_0};
+    k->mat[QT_Q2_K] = (struct mat_kernel){ACT_Q256, mat_gemv_q2k, mat_gemm_q2k};
+    k->mat[QT_Q3_K] = (struct mat_kernel){ACT_Q256, mat_gemv_q3k, mat_gemm_q3k};
+    k->mat[QT_IQ4_XS] = (struct mat_kernel){ACT_Q256, mat_gemv_iq4xs, mat_gemm_iq4xs};
     k->mat[QT_Q4_0] = (struct mat_kernel){ACT_Q32, mat_gemv_q4_0, mat_gemm_q4_0};
     k->mat[QT_Q4_1] = (struct mat_kernel){ACT_Q32, mat_gemv_q4_1, mat_gemm_q4_1};
+    k->mat[QT_Q5_0] = (struct mat_kernel){ACT_Q32, mat_gemv_q5_0, mat_gemm_q5_0};
+    k->mat[QT_Q5_1] = (struct mat_kernel){ACT_Q32, mat_gemv_q5_1, mat_gemm_q5_1};
+    k->mat[QT_Q8_0] = (struct mat_kernel){ACT_Q32, mat_gemv_q8_0, mat_gemm_q8_0};
     k->mat[QT_MXFP4] = (struct mat_kernel){ACT_Q32, mat_gemv_mxfp4, mat_gemm_mxfp4};
+    k->mat[QT_IQ4_NL] = (struct mat_kernel){ACT_Q32, mat_gemv_iq4nl, mat_gemm_iq4nl};
 }
 
 #endif
