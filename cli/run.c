@@ -148,7 +148,7 @@ static int open_session(struct run *r, struct sl_err *err)
     sl_engine_info(r->engine, &r->report.info);
     sl_engine_get_plan(r->engine, &r->report.plan);
     report_mode(&r->report.plan);
-    int rc = prompt_encode(&r->prompt, r->engine, r->args->chatml != 0, err);
+    int rc = prompt_encode(&r->prompt, r->engine, r->report.plan.n_ctx, r->args->chatml != 0, err);
     if (rc == SL_OK)
         rc = sl_session_open(r->engine, &r->session, err);
     if (rc == SL_OK)

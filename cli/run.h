@@ -34,7 +34,8 @@ struct prompt {
 /* Read the prompt's text, file, ids or standard input, before the model is loaded. */
 int prompt_read(const struct run_args *a, struct prompt *p, struct sl_err *err);
 /* Make ids of the text and check ids against the vocabulary. */
-int prompt_encode(struct prompt *p, const struct sl_engine *e, bool chatml, struct sl_err *err);
+int prompt_encode(struct prompt *p, const struct sl_engine *e, int n_ctx, bool chatml,
+                  struct sl_err *err);
 void prompt_free(struct prompt *p);
 
 /* The files that a run writes beside the text; see cli/run_out.c for their formats. */

@@ -119,7 +119,8 @@ int prompt_read(const struct run_args *a, struct prompt *p, struct sl_err *err)
     return read_file("-", &p->text, &p->n_bytes, err);
 }
 
-int prompt_encode(struct prompt *p, const struct sl_engine *e, bool chatml, struct sl_err *err)
+int prompt_encode(struct prompt *p, const struct sl_engine *e, int n_ctx, bool chatml,
+                  struct sl_err *err)
 {
     struct sl_model_info info;
     sl_engine_info(e, &info);
@@ -128,6 +129,12 @@ int prompt_encode(struct prompt *p, const struct sl_engine *e, bool chatml, stru
         if (!info.has_vocab)
             return err_set(err, SL_E_UNSUPPORTED, NULL,
                            "this model has no tokenizer; give the prompt as --token-ids");
+        /* Before time and memory go into tokens that cannot fit. */
+        if (p->n_bytes / info.token_text_bytes > (size_t)n_ctx)
+            return err_set(err, SL_E_CONTEXT, "context",
+                           "the prompt's %zu bytes are more than %d tokens can hold; give a larger "
+                           "-c or a shorter prompt",
+                           p->n_bytes, n_ctx);
         int rc = chatml ? sl_chat_tokenize(e, p->text, p->n_bytes, &ids, &p->n_ids, err)
                         : sl_tokenize(e, p->text, p->n_bytes, SL_TOK_ADD_SPECIAL, &ids, &p->n_ids,
                                       err);

@@ -127,6 +127,8 @@ struct sl_model_info {
     uint64_t file_bytes, dense_bytes, expert_bytes;
     uint64_t token_expert_bytes; /* bytes of the experts that one token routes to, all layers */
     bool has_vocab;
+    size_t token_text_bytes; /* the most bytes of text that one token can stand for; 0: no
+                                vocabulary */
 };
 
 /* Where the memory goes and how the engine runs; bytes. */

@@ -104,11 +104,22 @@ static void find_direct(struct sl_engine *e)
         engine_note(e, "reads are buffered: %s", e->plan.direct_note);
 }
 
+/* A model that can draw tokens which have no text, or a text whose tokens it does not know. */
+static int check_vocab(const struct sl_engine *e, const char *path, struct sl_err *err)
+{
+    int rows = e->model->cfg.n_vocab;
+    if (!e->vocab || vocab_size(e->vocab) == rows)
+        return 0;
+    return err_file(err, SL_E_FORMAT, path, 0,
+                    "the vocabulary has %d tokens, but token_embd.weight has %d rows",
+                    vocab_size(e->vocab), rows);
+}
+
 static int open_all(struct sl_engine *e, const char *path, struct sl_err *err)
 {
     int rc = gguf_open(path, &e->gguf, err);
     if (rc < 0 || (rc = model_bind(e->gguf, level_of(e->opt.cpu), &e->model, err)) < 0 ||
-        (rc = vocab_open(e->gguf, &e->vocab, err)) < 0 ||
+        (rc = vocab_open(e->gguf, &e->vocab, err)) < 0 || (rc = check_vocab(e, path, err)) < 0 ||
         (rc = model_open_files(e->model, e->opt.direct, err)) < 0)
         return rc;
     find_direct(e);
@@ -188,7 +199,8 @@ void sl_engine_info(const struct sl_engine *e, struct sl_model_info *out)
                                   .dense_bytes = model_dense_bytes(e->model),
                                   .expert_bytes = model_expert_bytes(e->model),
                                   .token_expert_bytes = model_token_expert_bytes(e->model),
-                                  .has_vocab = e->vocab != NULL};
+                                  .has_vocab = e->vocab != NULL,
+                                  .token_text_bytes = e->vocab ? vocab_bytes_most(e->vocab) : 0};
 }
 
 void sl_engine_get_plan(const struct sl_engine *e, struct sl_engine_plan *out)

@@ -114,11 +114,18 @@ static int refuse(struct planner *pl, uint64_t cache_min)
             : "allow more memory, or stream the experts (--moe-stream)");
 }
 
+/* Buffers of batches of tok tokens, a session's logits and a sampler's three arrays. */
+static uint64_t batch_bytes(const struct planner *pl, int tok)
+{
+    return forward_bytes(pl->m, tok, pl->p->threads) +
+           (uint64_t)pl->m->cfg.n_vocab * 4 * sizeof(float);
+}
+
 /* Buffers of the narrowest batch that is worth planning for. */
 static uint64_t smallest_compute(const struct planner *pl, int n_ctx)
 {
     int tok = pl->e->opt.ubatch ? pl->e->opt.ubatch : 32;
-    return forward_bytes(pl->m, tok < n_ctx ? tok : n_ctx, pl->p->threads);
+    return batch_bytes(pl, tok < n_ctx ? tok : n_ctx);
 }
 
 /* -c: as given, else min(model's, 4096), halved until it fits beside the smallest cache. */
@@ -152,7 +159,7 @@ static void choose_ubatch(struct planner *pl, uint64_t cache_min)
         int low = 1, high = p->n_ctx; /* invariant: low fits or is 1 */
         while (low < high) {
             int mid = low + (high - low + 1) / 2;
-            if (forward_bytes(pl->m, mid, p->threads) <= most)
+            if (batch_bytes(pl, mid) <= most)
                 low = mid;
             else
                 high = mid - 1;
@@ -160,7 +167,7 @@ static void choose_ubatch(struct planner *pl, uint64_t cache_min)
         n = low;
     }
     p->ubatch = n < p->n_ctx ? n : p->n_ctx;
-    p->compute_bytes = forward_bytes(pl->m, p->ubatch, p->threads);
+    p->compute_bytes = batch_bytes(pl, p->ubatch);
 }
 
 void plan_cache_config(const struct sl_engine *e, struct cache_config *cfg)

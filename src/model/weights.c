@@ -457,6 +457,20 @@ static int load_layer(struct loader *ld, struct layer *l)
     return 0;
 }
 
+/* A position is at most 2^30 and angles are reduced in binary64: beyond this bound a frequency is
+ * no number that a model was trained with. */
+static int scale_freq(struct model *m, int i, double factor, struct sl_err *err)
+{
+    double f = m->rope_freqs[i] / m->cfg.rope_linear / factor;
+    if (!(f >= -1e6 && f <= 1e6))
+        return err_set(err, SL_E_FORMAT, "RoPE",
+                       "RoPE frequency %d is %g: rope.scaling.factor %g or rope_freqs.weight %g "
+                       "makes no sense",
+                       i, f, m->cfg.rope_linear, factor);
+    m->rope_freqs[i] = f;
+    return 0;
+}
+
 static int load_vectors(struct model *m, struct sl_err *err)
 {
     struct vector_walk w = {.b = {m, err}, .fill = true};
@@ -473,7 +487,7 @@ static int load_vectors(struct model *m, struct sl_err *err)
         rc = factor ? read_vector(&w, t, factor)
                     : err_set(err, SL_E_MEM, "model", "no memory for RoPE factors");
     for (int i = 0; rc == 0 && i < c->n_rot / 2; i++)
-        m->rope_freqs[i] = m->rope_freqs[i] / c->rope_linear / (factor ? (double)factor[i] : 1.0);
+        rc = scale_freq(m, i, factor ? (double)factor[i] : 1.0, err);
     mem_free(factor);
     mem_free(w.raw);
     return rc;

@@ -96,6 +96,17 @@ int vocab_size(const struct vocab *v)
     return v->n;
 }
 
+size_t vocab_bytes_most(const struct vocab *v)
+{
+    size_t most = 1;
+    for (int32_t i = 0; i < v->n; i++)
+        if (vocab_bytes_of(v, i).n > most)
+            most = vocab_bytes_of(v, i).n;
+    /* Normalising composes: three Hangul letters of 3 bytes become one of 3, the Kelvin sign of 3
+     * bytes becomes a K; nothing shrinks to less than a quarter. */
+    return pretok_get_kind(v->pretok)->nfc ? 4 * most : most;
+}
+
 struct gguf_str vocab_text(const struct vocab *v, int32_t id)
 {
     if (id < 0 || id >= v->n)

@@ -12,6 +12,9 @@ int vocab_open(const struct gguf *g, struct vocab **out, struct sl_err *err);
 void vocab_close(struct vocab **v);
 
 int vocab_size(const struct vocab *v);
+/* The most bytes of text that one token can stand for: no text of n bytes has fewer than n divided
+ * by this tokens. */
+size_t vocab_bytes_most(const struct vocab *v);
 /* flags: enum sl_tok_flags. *ids from mem_alloc. n log n in the length of the text at worst. */
 int vocab_encode(const struct vocab *v, const char *text, size_t n, unsigned flags, int32_t **ids,
                  size_t *n_ids, struct sl_err *err);
