@@ -26,11 +26,6 @@ struct attention {
     int64_t at, total, window; /* from memory, in KV heads: next, in the buffer, of one call */
 };
 
-static size_t value_bytes(enum kv_type type)
-{
-    return type == KV_F32 ? 4 : type == KV_F16 ? 2 : 0;
-}
-
 static void attend(const struct attention *a, const uint8_t *kv, int tid)
 {
     const struct attn_args args = {.q = a->q,
@@ -106,7 +101,9 @@ static void fill_heads(struct attention *a, size_t threads, float *floats)
 static void set_counts(const struct attention *a, int64_t kv_heads, struct bench_result *r)
 {
     const double values = 2.0 * a->keys * a->dim; /* of K and V */
-    r->bytes = values * (double)value_bytes(a->type) * (double)kv_heads;
+    r->bytes = (double)a->keys * (double)kv_heads *
+               ((double)kern_kv_tile_bytes(a->type, a->dim) / TILE +
+                (double)kern_kv_row_bytes(a->type, a->dim));
     r->ops = values * a->heads * (double)kv_heads;
 }
 
@@ -174,20 +171,20 @@ static int measure_levels(struct attention *a, struct sl_err *err)
 
 int bench_measure_attention(struct bench_run *run, enum kv_type type, struct sl_err *err)
 {
-    static const char *const names[] = {[KV_F32] = "F32", [KV_F16] = "F16"};
+    static const char *const names[] = {[KV_F32] = "F32", [KV_F16] = "F16", [KV_Q8_0] = "Q8_0"};
     const struct bench_plan *plan = run->plan;
     const size_t threads = (size_t)plan->threads[plan->n_threads - 1];
-    const size_t each = value_bytes(type), dim = (size_t)plan->head_dim;
+    const size_t dim = (size_t)plan->head_dim;
     const size_t heads = (size_t)plan->heads, keys = (size_t)plan->keys;
     struct attention a = {.run = run, .type = type, .keys = plan->keys, .heads = plan->heads};
     struct kernels k;
-    if (each == 0)
+    if (!kern_kv_fits(type, plan->head_dim))
         return 0;
     kernels_init(&k, KL_COUNT);
     a.k = &k;
     a.dim = plan->head_dim;
-    a.k_bytes = size_up(keys, TILE) * dim * each;
-    a.head_bytes = size_up(a.k_bytes + keys * dim * each, MEM_ALIGN);
+    a.k_bytes = size_up(keys, TILE) / TILE * kern_kv_tile_bytes(type, a.dim);
+    a.head_bytes = size_up(a.k_bytes + keys * kern_kv_row_bytes(type, a.dim), MEM_ALIGN);
     a.total = (int64_t)(run->stream.bytes / a.head_bytes);
     if (a.total < 1)
         return err_set(err, SL_E_ARG, "--buffer",
@@ -199,7 +196,7 @@ int bench_measure_attention(struct bench_run *run, enum kv_type type, struct sl_
                                      .rows = plan->keys,
                                      .cols = plan->head_dim};
     a.out_thread = size_up(heads * dim, MEM_ALIGN / sizeof(float));
-    a.scratch_thread = size_up(kern_attn_scratch(plan->heads, plan->head_dim), 16);
+    a.scratch_thread = size_up(kern_attn_scratch(plan->heads, plan->head_dim, plan->head_dim), 16);
     const double need = (double)a.head_bytes + (double)(a.out_thread + a.scratch_thread) * 4;
     int rc = bench_check_memory(run, need * (double)threads, err);
     if (rc != 0)

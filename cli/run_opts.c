@@ -19,7 +19,8 @@ static const struct opt_word CPU_WORDS[] = {
     {"neon", SL_CPU_NEON},     {"dotprod", SL_CPU_DOTPROD},
     {"i8mm", SL_CPU_I8MM},     {NULL, 0},
 };
-static const struct opt_word KV_WORDS[] = {{"f32", SL_KV_F32}, {"f16", SL_KV_F16}, {NULL, 0}};
+static const struct opt_word KV_WORDS[] = {
+    {"f32", SL_KV_F32}, {"f16", SL_KV_F16}, {"q8_0", SL_KV_Q8_0}, {NULL, 0}};
 static const struct opt_word DENSE_WORDS[] = {
     {"anon", SL_DENSE_ANON}, {"mmap", SL_DENSE_MMAP}, {"warm", SL_DENSE_WARM}, {NULL, 0}};
 static const struct opt_word IO_WORDS[] = {

@@ -65,7 +65,9 @@ enum sl_dense_mode {
     SL_DENSE_WARM = 2  /* mapped and read once at load */
 };
 
-enum sl_kv_type { SL_KV_F32 = 0, SL_KV_F16 = 1 };
+/* How keys or values are kept; SL_KV_Q8_0 takes 8.5 bits per value and head sizes that are
+ * multiples of 32. */
+enum sl_kv_type { SL_KV_F32 = 0, SL_KV_F16 = 1, SL_KV_Q8_0 = 2 };
 
 enum sl_io_engine { SL_IO_AUTO = 0, SL_IO_THREADS = 1, SL_IO_PLAIN = 2 };
 

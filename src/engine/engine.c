@@ -119,6 +119,8 @@ static int open_all(struct sl_engine *e, const char *path, struct sl_err *err)
 {
     int rc = gguf_open(path, &e->gguf, err);
     if (rc < 0 || (rc = model_bind(e->gguf, level_of(e->opt.cpu), &e->model, err)) < 0 ||
+        (rc = kv_check(&e->model->cfg, options_kv_type(e->opt.k_type),
+                       options_kv_type(e->opt.v_type), err)) < 0 ||
         (rc = vocab_open(e->gguf, &e->vocab, err)) < 0 || (rc = check_vocab(e, path, err)) < 0 ||
         (rc = model_open_files(e->model, e->opt.direct, err)) < 0)
         return rc;

@@ -18,6 +18,11 @@ void sl_engine_options_init(struct sl_engine_options *o)
     o->k_type = o->v_type = SL_KV_F16;
 }
 
+enum kv_type options_kv_type(enum sl_kv_type t)
+{
+    return t == SL_KV_F32 ? KV_F32 : t == SL_KV_F16 ? KV_F16 : KV_Q8_0;
+}
+
 static int range(const char *name, int64_t v, int64_t low, int64_t high, struct sl_err *err)
 {
     if (v >= low && v <= high)
@@ -35,8 +40,8 @@ int options_check(const struct sl_engine_options *o, struct sl_err *err)
         (rc = range("stream mode", o->stream, SL_STREAM_AUTO, SL_STREAM_OFF, err)) < 0 ||
         (rc = range("dense weights", o->dense_mode, SL_DENSE_ANON, SL_DENSE_WARM, err)) < 0 ||
         (rc = range("io engine", o->io_engine, SL_IO_AUTO, SL_IO_PLAIN, err)) < 0 ||
-        (rc = range("K cache type", o->k_type, SL_KV_F32, SL_KV_F16, err)) < 0 ||
-        (rc = range("V cache type", o->v_type, SL_KV_F32, SL_KV_F16, err)) < 0 ||
+        (rc = range("K cache type", o->k_type, SL_KV_F32, SL_KV_Q8_0, err)) < 0 ||
+        (rc = range("V cache type", o->v_type, SL_KV_F32, SL_KV_Q8_0, err)) < 0 ||
         (rc = range("cache size in MiB", o->cache_mb, SL_CACHE_AUTO, most_mb, err)) < 0 ||
         (rc = range("cache slots", o->cache_slots, SL_CACHE_UNSET, 1 << 24, err)) < 0 ||
         (rc = range("reads in flight", o->io_threads, 1, 64, err)) < 0 ||

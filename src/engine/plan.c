@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "base/sys.h"
 #include "engine/engine.h"
+#include "engine/options.h"
 
 #define MIB            ((uint64_t)1 << 20)
 #define BASE_RESERVE   (24 * MIB)  /* libc, libraries, I/O buffers, what grows with use */
@@ -80,14 +81,10 @@ static uint64_t fixed_bytes(const struct planner *pl)
     return pl->p->base_bytes + pl->p->dense_bytes + pl->p->transit_bytes;
 }
 
-static enum kv_type kv_of(enum sl_kv_type t)
-{
-    return t == SL_KV_F16 ? KV_F16 : KV_F32;
-}
-
 static uint64_t kv_for(const struct planner *pl, int n_ctx)
 {
-    return kv_bytes(&pl->m->cfg, n_ctx, kv_of(pl->e->opt.k_type), kv_of(pl->e->opt.v_type));
+    return kv_bytes(&pl->m->cfg, n_ctx, options_kv_type(pl->e->opt.k_type),
+                    options_kv_type(pl->e->opt.v_type));
 }
 
 static int refuse(struct planner *pl, uint64_t cache_min)

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/sys.h"
 #include "engine/engine.h"
+#include "engine/options.h"
 
 struct sl_session {
     struct sl_engine *e;
@@ -31,8 +32,7 @@ int sl_session_open(struct sl_engine *e, struct sl_session **out, struct sl_err 
         return err_set(err, SL_E_MEM, "session", "no memory for a session");
     s->e = e;
     s->logits = mem_alloc((size_t)e->model->cfg.n_vocab * sizeof(float));
-    enum kv_type k = e->opt.k_type == SL_KV_F16 ? KV_F16 : KV_F32;
-    enum kv_type v = e->opt.v_type == SL_KV_F16 ? KV_F16 : KV_F32;
+    enum kv_type k = options_kv_type(e->opt.k_type), v = options_kv_type(e->opt.v_type);
     int rc = s->logits ? forward_open(&s->f, e->model, e->pool, e->cache, e->plan.ubatch,
                                       e->plan.n_ctx, k, v, err)
                        : err_set(err, SL_E_MEM, "session", "no memory for logits");

@@ -1,7 +1,7 @@
 /* attention_body.h: attention over tiles of keys, compiled once per CPU level.
  *
- * Included by the files that provide a level. A level gives two functions, the products of a chunk
- * with the keys and with the values; the softmax between them and the merging of chunks are here.
+ * Included by the files that provide a level. A level gives two functions, the products of queries
+ * with keys and with values; the softmax between them and the merging of chunks are here.
  *
  * The definition (docs/arithmetic.md, attention). Keys are taken in chunks of 256 at absolute
  * positions. Per query head and chunk, over the visible keys t, rising:
@@ -14,21 +14,37 @@
  *           O_j = fma(O_j, a, o_j * b); M = n
  *
  * at the end with a sink z: n = max(z, M); a = exp(M - n); L = fma(L, a, exp(z - n));
- * O_j = O_j * a; and the result is O_j / L. A score that is NaN or +inf gives a NaN result. */
+ * O_j = O_j * a; and the result is O_j / L. A score that is NaN or +inf gives a NaN result.
+ *
+ * Queries (heads of one token, or of several tokens in a row) are taken in blocks that share each
+ * loaded key and value; chunks are the outer loop, so that a chunk is read once from memory. While
+ * a chunk's scores are computed its values are prefetched, and meanwhile with the values the keys
+ * of the next chunk. */
 #ifndef KERNELS_ATTENTION_BODY_H
 #define KERNELS_ATTENTION_BODY_H
 
+#include "base/size.h"
 #include "kernels/attention.h"
+#include "kernels/attention_store.h"
 #include "kernels/float_body.h"
 
-/* Scores of tiles [tile0, tile0 + n_tiles), all inside one chunk, for all heads: the plain products
- * of all sixteen positions, visible or not, at s[head * ATTN_CHUNK + 16 * (tile - tile0)]. */
-typedef void attn_scores_fn(const struct attn_args *a, int tile0, int n_tiles, float *s);
-/* o[head * o_stride + j] = sum over positions [lo, hi] of p[head * ATTN_CHUNK + t - lo] * v_tj. */
-typedef void attn_values_fn(const struct attn_args *a, const float *p, int lo, int hi, float *o,
-                            int o_stride);
+/* What to prefetch during a pass, spread evenly over it. */
+struct attn_ahead {
+    const uint8_t *p;
+    size_t bytes; /* 0: nothing */
+};
 
-/* s[0 .. 16 n_tiles) of one head, of which [first, last] are visible, to p. Returns m, sets *l. */
+/* The plain products of w <= ATTN_BLOCK queries (component j of query i at q[j * w + i]) with all
+ * sixteen positions, visible or not, of tiles [tile0, tile0 + n_tiles), which lie in one chunk:
+ * s[i * ATTN_CHUNK + 16 * (tile - tile0) + lane]. */
+typedef void attn_scores_fn(const struct attn_args *a, const float *q, int w, int tile0,
+                            int n_tiles, float *s, struct attn_ahead ahead);
+/* o[i * o_stride + j] = fma(p[i * ATTN_CHUNK + t], v_j of position t0 + t, o[..]), t < n rising, of
+ * w <= ATTN_BLOCK queries. */
+typedef void attn_values_fn(const struct attn_args *a, const float *p, int w, int t0, int n,
+                            float *o, int o_stride, struct attn_ahead ahead);
+
+/* s[0 .. 16 n_tiles) of one query, of which [first, last] are visible, to p. Returns m, sets *l. */
 static float attn_softmax(const struct attn_args *a, float *s, int n_tiles, int first, int last,
                           float *l)
 {
@@ -69,7 +85,95 @@ static float attn_softmax(const struct attn_args *a, float *s, int n_tiles, int 
     return max[0];
 }
 
-/* Merge a chunk's (m, l, o) into the head's (*M, *L, O). */
+/* Up to ATTN_BLOCK queries of one call on their way through a chunk. */
+struct attn_block {
+    int w;
+    int lo[ATTN_BLOCK], hi[ATTN_BLOCK]; /* visible keys of the chunk; none where lo > hi */
+    float m[ATTN_BLOCK], l[ATTN_BLOCK];
+    float *s, *o; /* scratch: w rows of ATTN_CHUNK scores, w rows of o_stride sums */
+    int o_stride;
+};
+
+static inline int attn_min(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+static inline int attn_max(int a, int b)
+{
+    return a > b ? a : b;
+}
+
+/* First key that the query at position pos may see. */
+static inline int attn_first(const struct attn_args *a, int pos)
+{
+    return a->window ? attn_max(a->first, pos - a->window + 1) : a->first;
+}
+
+/* Sums of values of one block. Rows that all its queries see are shared; what comes before and
+ * behind belongs to single queries: in one output t rises all the same. */
+static void attn_block_values(const struct attn_args *a, const struct attn_block *b, int base,
+                              attn_values_fn *values, struct attn_ahead ahead)
+{
+    const struct attn_ahead none = {NULL, 0};
+    int lo = b->lo[0], hi = b->hi[0];
+    bool same = true;
+
+    memset(b->o, 0, (size_t)b->w * (size_t)b->o_stride * sizeof *b->o);
+    for (int i = 1; i < b->w; i++) {
+        same &= b->lo[i] == lo && b->hi[i] == hi;
+        lo = attn_max(lo, b->lo[i]);
+        hi = attn_min(hi, b->hi[i]);
+    }
+    if (!same && hi - lo < 15) /* too little in common */
+        lo = hi = -1;
+    for (int i = 0; i < b->w; i++) {
+        const int end = lo < 0 ? b->hi[i] : lo - 1;
+        if (b->lo[i] <= end)
+            values(a, b->s + i * ATTN_CHUNK + (b->lo[i] - base), 1, b->lo[i], end - b->lo[i] + 1,
+                   b->o + i * b->o_stride, b->o_stride, lo < 0 && i == 0 ? ahead : none);
+    }
+    if (lo < 0)
+        return;
+    values(a, b->s + (lo - base), b->w, lo, hi - lo + 1, b->o, b->o_stride, ahead);
+    for (int i = 0; i < b->w; i++)
+        if (b->hi[i] > hi)
+            values(a, b->s + i * ATTN_CHUNK + (hi + 1 - base), 1, hi + 1, b->hi[i] - hi,
+                   b->o + i * b->o_stride, b->o_stride, none);
+}
+
+/* A block's m, l and o of one chunk. next: the keys that come after this chunk; NULL at the end. */
+static void attn_block_run(const struct attn_args *a, struct attn_block *b, const float *q,
+                           attn_scores_fn *scores, attn_values_fn *values, bool ahead,
+                           const uint8_t *next)
+{
+    int lo = INT32_MAX, hi = -1;
+
+    for (int i = 0; i < b->w; i++)
+        if (b->lo[i] <= b->hi[i]) {
+            lo = attn_min(lo, b->lo[i]);
+            hi = attn_max(hi, b->hi[i]);
+        }
+    if (hi < 0)
+        return;
+    const int tile0 = lo / 16, n_tiles = hi / 16 - tile0 + 1;
+    const size_t row = attn_row_bytes(a->v_type, a->dim_v);
+    const struct attn_ahead v = {(const uint8_t *)a->v + (size_t)lo * row,
+                                 ahead ? (size_t)(hi - lo + 1) * row : 0};
+    const struct attn_ahead k = {next,
+                                 next ? (size_t)n_tiles * attn_tile_bytes(a->k_type, a->dim_k) : 0};
+
+    scores(a, q, b->w, tile0, n_tiles, b->s, v);
+    for (int i = 0; i < b->w; i++) {
+        const int first = b->lo[i] / 16, n = b->hi[i] / 16 - first + 1, at = 16 * (first - tile0);
+        if (b->lo[i] <= b->hi[i])
+            b->m[i] = attn_softmax(a, b->s + i * ATTN_CHUNK + at, n, b->lo[i] - 16 * first,
+                                   b->hi[i] - 16 * first, &b->l[i]);
+    }
+    attn_block_values(a, b, 16 * tile0, values, k);
+}
+
+/* Merge a chunk's (m, l, o) into a query's (*M, *L, O). */
 static void attn_merge(float m, float l, const float *o, float *M, float *L, float *O, int dim)
 {
     const float n = m > *M ? m : *M;
@@ -101,43 +205,157 @@ static void attn_finish(const float *sink, float M, float L, float *O, int dim)
     lanes_run(divide_lanes, O, O, L, dim, O);
 }
 
-/* The whole operation; O lives in a->out. Scratch: scores of all heads, a chunk's o, then M and L
- * of all chunks so far and m and l of this one. */
+/* The queries in blocks, component by component: query i of block b at
+ * packed[b * ATTN_BLOCK * dim_k + j * w + i]. */
+static void attn_pack(const struct attn_args *a, int n, float *packed)
+{
+    for (int i0 = 0; i0 < n; i0 += ATTN_BLOCK) {
+        const int w = attn_min(ATTN_BLOCK, n - i0);
+        for (int i = 0; i < w; i++) {
+            const int tok = (i0 + i) / a->n_q, h = (i0 + i) % a->n_q;
+            const float *q = a->q + (size_t)tok * a->q_tok + (size_t)h * a->q_stride;
+            for (int j = 0; j < a->dim_k; j++)
+                packed[j * w + i] = q[j];
+        }
+        packed += (size_t)ATTN_BLOCK * (size_t)a->dim_k;
+    }
+}
+
+/* Queries [i0, i0 + w) and what they see of the chunk that begins at position begin. */
+static void attn_block_set(const struct attn_args *a, struct attn_block *b, int i0, int w,
+                           int begin)
+{
+    b->w = w;
+    for (int i = 0; i < w; i++) {
+        const int pos = a->pos + (i0 + i) / a->n_q;
+        b->lo[i] = attn_max(attn_first(a, pos), begin);
+        b->hi[i] = attn_min(pos, begin + ATTN_CHUNK - 1);
+    }
+}
+
+/* Keys behind those of a chunk, where there are more. */
+static const uint8_t *attn_next(const struct attn_args *a, int chunk, int last_pos)
+{
+    const int begin = (chunk + 1) * ATTN_CHUNK;
+
+    return begin > last_pos
+               ? NULL
+               : (const uint8_t *)a->k + (size_t)begin / 16 * attn_tile_bytes(a->k_type, a->dim_k);
+}
+
+/* The scratch of one call: a block's scores and sums, M and L of all queries, the packed queries.
+ */
+static struct attn_block attn_scratch(const struct attn_args *a, int n, float **packed, float **M)
+{
+    struct attn_block b = {.s = a->scratch, .o_stride = attn_out_stride(a->dim_v)};
+
+    b.o = b.s + ATTN_BLOCK * ATTN_CHUNK;
+    *M = b.o + ATTN_BLOCK * b.o_stride;
+    *packed = *M + size_up(2 * (uint64_t)n, 16);
+    return b;
+}
+
+/* The whole operation; O lives in a->out. */
 static void attn_run(const struct attn_args *a, attn_scores_fn *scores, attn_values_fn *values)
 {
-    const int o_stride = (a->dim_v + 15) / 16 * 16, n_q = a->n_q;
-    const int first_chunk = a->first / ATTN_CHUNK;
-    float *s = a->scratch;
-    float *o = s + (size_t)n_q * ATTN_CHUNK;
-    float *M = o + (size_t)n_q * (size_t)o_stride, *L = M + n_q, *m = L + n_q, *l = m + n_q;
+    const int n = a->n_q * attn_max(a->n_tok, 1), last = a->pos + attn_max(a->n_tok, 1) - 1;
+    const int chunk0 = attn_first(a, a->pos) / ATTN_CHUNK;
+    float *packed, *M;
+    struct attn_block b = attn_scratch(a, n, &packed, &M);
+    float *L = M + n;
 
-    for (int chunk = first_chunk; chunk <= a->pos / ATTN_CHUNK; chunk++) {
-        const int begin = chunk * ATTN_CHUNK;
-        const int lo = a->first > begin ? a->first : begin;
-        const int hi = a->pos - begin < ATTN_CHUNK ? a->pos : begin + ATTN_CHUNK - 1;
-        const int tile0 = lo / 16, n_tiles = hi / 16 - tile0 + 1, skip = lo - tile0 * 16;
-
-        scores(a, tile0, n_tiles, s);
-        for (int h = 0; h < n_q; h++)
-            m[h] = attn_softmax(a, s + (size_t)h * ATTN_CHUNK, n_tiles, skip, skip + hi - lo,
-                                l + h);
-        values(a, s + skip, lo, hi, o, o_stride);
-        for (int h = 0; h < n_q; h++) {
-            float *out = a->out + (size_t)h * a->out_stride;
-            const float *oh = o + (size_t)h * (size_t)o_stride;
-
-            if (chunk > first_chunk) {
-                attn_merge(m[h], l[h], oh, M + h, L + h, out, a->dim_v);
-                continue;
+    attn_pack(a, n, packed);
+    for (int chunk = chunk0; chunk <= last / ATTN_CHUNK; chunk++)
+        for (int i0 = 0; i0 < n; i0 += ATTN_BLOCK) {
+            attn_block_set(a, &b, i0, attn_min(ATTN_BLOCK, n - i0), chunk * ATTN_CHUNK);
+            attn_block_run(a, &b, packed + (size_t)i0 * (size_t)a->dim_k, scores, values, i0 == 0,
+                           i0 == 0 ? attn_next(a, chunk, last) : NULL);
+            for (int i = 0; i < b.w; i++) {
+                const int tok = (i0 + i) / a->n_q, h = (i0 + i) % a->n_q;
+                float *out = a->out + (size_t)tok * a->out_tok + (size_t)h * a->out_stride;
+                const float *o = b.o + i * b.o_stride;
+                if (b.lo[i] > b.hi[i])
+                    continue;
+                if (chunk > attn_first(a, a->pos + tok) / ATTN_CHUNK) {
+                    attn_merge(b.m[i], b.l[i], o, M + i0 + i, L + i0 + i, out, a->dim_v);
+                    continue;
+                }
+                M[i0 + i] = b.m[i];
+                L[i0 + i] = b.l[i];
+                memcpy(out, o, (size_t)a->dim_v * sizeof *out);
             }
-            M[h] = m[h];
-            L[h] = l[h];
-            memcpy(out, oh, (size_t)a->dim_v * sizeof *out);
         }
+    for (int i = 0; i < n; i++) {
+        const int tok = i / a->n_q, h = i % a->n_q;
+        attn_finish(a->sinks ? a->sinks + h : NULL, M[i], L[i],
+                    a->out + (size_t)tok * a->out_tok + (size_t)h * a->out_stride, a->dim_v);
     }
-    for (int h = 0; h < n_q; h++)
-        attn_finish(a->sinks ? a->sinks + h : NULL, M[h], L[h], a->out + (size_t)h * a->out_stride,
-                    a->dim_v);
 }
+
+/* Where a part of a->parts begins: its o, then m and l. */
+static float *attn_part(const struct attn_args *a, int chunk, int h)
+{
+    const size_t i = (size_t)(chunk - attn_first(a, a->pos) / ATTN_CHUNK) * (size_t)a->n_q;
+
+    return a->parts + (i + (size_t)h) * ((size_t)attn_out_stride(a->dim_v) + 16);
+}
+
+static void attn_run_part(const struct attn_args *a, int chunk, int n_chunks,
+                          attn_scores_fn *scores, attn_values_fn *values)
+{
+    const int end = chunk + n_chunks, n = a->n_q;
+    float *packed, *unused;
+    struct attn_block b = attn_scratch(a, n, &packed, &unused);
+
+    attn_pack(a, n, packed);
+    for (; chunk < end; chunk++)
+        for (int i0 = 0; i0 < n; i0 += ATTN_BLOCK) {
+            attn_block_set(a, &b, i0, attn_min(ATTN_BLOCK, n - i0), chunk * ATTN_CHUNK);
+            attn_block_run(a, &b, packed + (size_t)i0 * (size_t)a->dim_k, scores, values, i0 == 0,
+                           i0 == 0 && chunk + 1 < end ? attn_next(a, chunk, a->pos) : NULL);
+            for (int i = 0; i < b.w; i++) {
+                float *part = attn_part(a, chunk, i0 + i);
+                memcpy(part, b.o + i * b.o_stride, (size_t)b.o_stride * sizeof *part);
+                part[b.o_stride] = b.m[i];
+                part[b.o_stride + 1] = b.l[i];
+            }
+        }
+}
+
+static void attn_run_merge(const struct attn_args *a, int h0, int h1)
+{
+    const int o_stride = attn_out_stride(a->dim_v), chunk0 = attn_first(a, a->pos) / ATTN_CHUNK;
+
+    for (int h = h0; h < h1; h++) {
+        float *out = a->out + (size_t)h * a->out_stride;
+        const float *part = attn_part(a, chunk0, h);
+        float M = part[o_stride], L = part[o_stride + 1];
+        memcpy(out, part, (size_t)a->dim_v * sizeof *out);
+        for (int chunk = chunk0 + 1; chunk <= a->pos / ATTN_CHUNK; chunk++) {
+            part = attn_part(a, chunk, h);
+            attn_merge(part[o_stride], part[o_stride + 1], part, &M, &L, out, a->dim_v);
+        }
+        attn_finish(a->sinks ? a->sinks + h : NULL, M, L, out, a->dim_v);
+    }
+}
+
+/* A level's three functions of the table: NAME is its suffix. */
+#define ATTN_LEVEL(name)                                                                           \
+    static void attention_##name(const struct attn_args *a)                                        \
+    {                                                                                              \
+        attn_run(a, scores_##name, values_##name);                                                 \
+    }                                                                                              \
+    static void attention_part_##name(const struct attn_args *a, int chunk, int n_chunks)          \
+    {                                                                                              \
+        attn_run_part(a, chunk, n_chunks, scores_##name, values_##name);                           \
+    }                                                                                              \
+    static void attention_fill(struct kernels *k)                                                  \
+    {                                                                                              \
+        k->attention = attention_##name;                                                           \
+        k->attention_part = attention_part_##name;                                                 \
+        k->attention_merge = attn_run_merge;                                                       \
+        k->store_k = attn_store_k;                                                                 \
+        k->store_v = attn_store_v;                                                                 \
+    }
 
 #endif

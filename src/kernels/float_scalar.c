@@ -3,128 +3,165 @@
  * The sequences of operations stand in float_body.h, math32.h and attention_body.h. Loops are over
  * sixteen lanes, so that where fma is a baseline instruction (64-bit Arm) this is vector code too.
  */
-#include "base/size.h"
 #include "kernels/attention_body.h"
 #include "kernels/float_body.h"
 #include "kernels/levels.h"
 #include "quant/quant.h"
 
-enum { HEADS_AT_ONCE = 8 }; /* accumulators of that many heads share each loaded key or value */
-
-/* Sixteen neighbours of a cache of either type. */
-static inline void load_kv(float x[16], const void *base, size_t i, enum kv_type type)
+/* Sixteen values; scales (sixteen of them) only for KV_Q8_0. */
+static inline __attribute__((always_inline)) void load16(float x[16], const uint8_t *p,
+                                                         enum kv_type type, const float *scales)
 {
     if (type == KV_F32) {
-        memcpy(x, (const float *)base + i, 16 * sizeof *x);
-        return;
+        memcpy(x, p, 16 * sizeof *x);
+    } else if (type == KV_F16) {
+        uint16_t h[16];
+        memcpy(h, p, sizeof h);
+        for (int j = 0; j < 16; j++)
+            x[j] = math_from_f16(h[j]);
+    } else {
+        int8_t q[16];
+        memcpy(q, p, sizeof q);
+        for (int j = 0; j < 16; j++)
+            x[j] = (float)q[j] * scales[j];
     }
-    uint16_t h[16];
-    memcpy(h, (const uint16_t *)base + i, sizeof h);
-    for (int j = 0; j < 16; j++)
-        x[j] = math_from_f16(h[j]);
 }
 
-static void scores_scalar(const struct attn_args *a, int tile0, int n_tiles, float *s)
+/* Scores of W queries, w apart in q, with the tile at k. */
+static inline __attribute__((always_inline)) void scores_tile(const float *q, int w,
+                                                              const uint8_t *k, int dim,
+                                                              enum kv_type type, float *s,
+                                                              const int W)
 {
-    float acc[HEADS_AT_ONCE][16], k[16];
+    const int group = type == KV_Q8_0 ? ATTN_GROUP : dim;
+    float acc[4][16] = {{0}}, x[16], scales[16] = {0};
 
-    for (int h0 = 0; h0 < a->n_q; h0 += HEADS_AT_ONCE) {
-        const int n = a->n_q - h0 < HEADS_AT_ONCE ? a->n_q - h0 : HEADS_AT_ONCE;
-        const float *q = a->q + (size_t)h0 * a->q_stride;
-        for (int t = 0; t < n_tiles; t++) {
-            const size_t row = (size_t)(tile0 + t) * (size_t)a->dim_k;
-            memset(acc, 0, sizeof acc);
-            for (int j = 0; j < a->dim_k; j++) {
-                load_kv(k, a->k, (row + (size_t)j) * 16, a->k_type);
-                for (int h = 0; h < n; h++) {
-                    const float qj = q[(size_t)h * a->q_stride + (size_t)j];
-                    for (int i = 0; i < 16; i++)
-                        acc[h][i] = fmaf(qj, k[i], acc[h][i]);
-                }
-            }
-            for (int h = 0; h < n; h++)
-                memcpy(s + (size_t)(h0 + h) * ATTN_CHUNK + t * 16, acc[h], sizeof acc[h]);
+    for (int g = 0; g < dim; g += group) {
+        if (type == KV_Q8_0) {
+            load16(scales, k, KV_F16, NULL);
+            k += 32;
+        }
+        for (int j = 0; j < group; j++, q += w) {
+            load16(x, k, type, scales);
+            k += type == KV_F32 ? 64 : type == KV_F16 ? 32 : 16;
+#pragma GCC unroll 4
+            for (int i = 0; i < W; i++)
+                for (int lane = 0; lane < 16; lane++)
+                    acc[i][lane] = fmaf(q[i], x[lane], acc[i][lane]);
         }
     }
+    for (int i = 0; i < W; i++)
+        memcpy(s + i * ATTN_CHUNK, acc[i], sizeof acc[i]);
 }
 
-/* Values at [i, i + n) of a row, n <= 16, +0 behind them. */
-static inline void load_kv_part(float x[16], const void *base, size_t i, int n, enum kv_type type)
+static inline __attribute__((always_inline)) void scores_type(const struct attn_args *a,
+                                                              const float *q, int w, int tile0,
+                                                              int n_tiles, float *s,
+                                                              enum kv_type type)
 {
-    if (n >= 16) {
-        load_kv(x, base, i, type);
-        return;
-    }
-    memset(x, 0, 16 * sizeof *x);
-    for (int j = 0; j < n; j++)
-        x[j] = type == KV_F32 ? ((const float *)base)[i + (size_t)j]
-                              : math_from_f16(((const uint16_t *)base)[i + (size_t)j]);
-}
+    const size_t bytes = attn_tile_bytes(type, a->dim_k);
+    const uint8_t *k = (const uint8_t *)a->k + (size_t)tile0 * bytes;
 
-static void values_scalar(const struct attn_args *a, const float *p, int lo, int hi, float *o,
-                          int o_stride)
-{
-    float acc[HEADS_AT_ONCE][16], v[16];
-
-    for (int h0 = 0; h0 < a->n_q; h0 += HEADS_AT_ONCE) {
-        const int n = a->n_q - h0 < HEADS_AT_ONCE ? a->n_q - h0 : HEADS_AT_ONCE;
-        for (int j = 0; j < a->dim_v; j += 16) {
-            memset(acc, 0, sizeof acc);
-            for (int t = lo; t <= hi; t++) {
-                const size_t at = (size_t)t * (size_t)a->dim_v + (size_t)j;
-                load_kv_part(v, a->v, at, a->dim_v - j, a->v_type);
-                for (int h = 0; h < n; h++) {
-                    const float pt = p[(size_t)(h0 + h) * ATTN_CHUNK + (size_t)(t - lo)];
-                    for (int i = 0; i < 16; i++)
-                        acc[h][i] = fmaf(pt, v[i], acc[h][i]);
-                }
-            }
-            for (int h = 0; h < n; h++)
-                memcpy(o + (size_t)(h0 + h) * (size_t)o_stride + j, acc[h], sizeof acc[h]);
-        }
+    for (int t = 0; t < n_tiles; t++, k += bytes) {
+        int i = 0;
+        for (; i + 4 <= w; i += 4)
+            scores_tile(q + i, w, k, a->dim_k, type, s + i * ATTN_CHUNK + t * 16, 4);
+        for (; i < w; i++)
+            scores_tile(q + i, w, k, a->dim_k, type, s + i * ATTN_CHUNK + t * 16, 1);
     }
 }
 
-static void attention_scalar(const struct attn_args *a)
+static void scores_scalar(const struct attn_args *a, const float *q, int w, int tile0, int n_tiles,
+                          float *s, struct attn_ahead ahead)
 {
-    attn_run(a, scores_scalar, values_scalar);
+    (void)ahead;
+    if (a->k_type == KV_F32)
+        scores_type(a, q, w, tile0, n_tiles, s, KV_F32);
+    else if (a->k_type == KV_F16)
+        scores_type(a, q, w, tile0, n_tiles, s, KV_F16);
+    else
+        scores_type(a, q, w, tile0, n_tiles, s, KV_Q8_0);
 }
 
-size_t kern_attn_scratch(int n_q, int dim_v)
+/* Dimensions [j, j + 16) of a row of V, +0 behind the last. */
+static inline __attribute__((always_inline)) void load_row(float x[16], const uint8_t *row, int j,
+                                                           int dim, enum kv_type type)
 {
-    const size_t heads = n_q > 0 ? (size_t)n_q : 0, dim = dim_v > 0 ? (size_t)dim_v : 0;
+    const size_t size = type == KV_F32 ? 4 : type == KV_F16 ? 2 : 1;
+    uint8_t part[64];
+    float scales[16] = {0};
 
-    return (size_t)size_up(heads * (ATTN_CHUNK + size_up(dim, 16) + 4), 16);
-}
-
-/* F16 is rounded to nearest even. */
-static void store_k_scalar(const float *k, int dim, void *head_base, int pos, enum kv_type type)
-{
-    const size_t at = (size_t)(pos / 16) * (size_t)dim * 16 + (size_t)(pos % 16);
-
-    for (int j = 0; j < dim; j++)
-        if (type == KV_F32)
-            ((float *)head_base)[at + (size_t)j * 16] = k[j];
-        else
-            ((uint16_t *)head_base)[at + (size_t)j * 16] = quant_f32_to_f16(k[j]);
-}
-
-static void store_v_scalar(const float *v, int dim, void *head_base, int pos, enum kv_type type)
-{
-    const size_t at = (size_t)pos * (size_t)dim;
-
-    if (type == KV_F32) {
-        memcpy((float *)head_base + at, v, (size_t)dim * sizeof *v);
-        return;
+    if (type == KV_Q8_0) {
+        uint16_t d;
+        memcpy(&d, row + j / ATTN_GROUP * 2, sizeof d);
+        for (int i = 0; i < 16; i++)
+            scales[i] = math_from_f16(d);
+        row += dim / ATTN_GROUP * 2;
     }
-    for (int j = 0; j < dim; j++)
-        ((uint16_t *)head_base)[at + (size_t)j] = quant_f32_to_f16(v[j]);
+    row += (size_t)j * size;
+    if (j + 16 > dim) {
+        memset(part, 0, sizeof part);
+        memcpy(part, row, (size_t)(dim - j) * size);
+        row = part;
+    }
+    load16(x, row, type, scales);
 }
+
+/* Dimensions [j, j + 16) of W queries, n rows from v on. */
+static inline __attribute__((always_inline)) void values_lanes(const uint8_t *v, int n, int dim,
+                                                               int j, const float *p,
+                                                               enum kv_type type, float *o,
+                                                               int o_stride, const int W)
+{
+    const size_t row = attn_row_bytes(type, dim);
+    float acc[4][16], x[16];
+
+    for (int i = 0; i < W; i++)
+        memcpy(acc[i], o + i * o_stride + j, sizeof acc[i]);
+    for (int t = 0; t < n; t++, v += row) {
+        load_row(x, v, j, dim, type);
+#pragma GCC unroll 4
+        for (int i = 0; i < W; i++)
+            for (int lane = 0; lane < 16; lane++)
+                acc[i][lane] = fmaf(p[i * ATTN_CHUNK + t], x[lane], acc[i][lane]);
+    }
+    for (int i = 0; i < W; i++)
+        memcpy(o + i * o_stride + j, acc[i], sizeof acc[i]);
+}
+
+static inline __attribute__((always_inline)) void values_type(const struct attn_args *a,
+                                                              const float *p, int w, int t0, int n,
+                                                              float *o, int o_stride,
+                                                              enum kv_type type)
+{
+    const int dim = a->dim_v;
+    const uint8_t *v = (const uint8_t *)a->v + (size_t)t0 * attn_row_bytes(type, dim);
+
+    for (int j = 0; j < dim; j += 16) {
+        int i = 0;
+        for (; i + 4 <= w; i += 4)
+            values_lanes(v, n, dim, j, p + i * ATTN_CHUNK, type, o + i * o_stride, o_stride, 4);
+        for (; i < w; i++)
+            values_lanes(v, n, dim, j, p + i * ATTN_CHUNK, type, o + i * o_stride, o_stride, 1);
+    }
+}
+
+static void values_scalar(const struct attn_args *a, const float *p, int w, int t0, int n, float *o,
+                          int o_stride, struct attn_ahead ahead)
+{
+    (void)ahead;
+    if (a->v_type == KV_F32)
+        values_type(a, p, w, t0, n, o, o_stride, KV_F32);
+    else if (a->v_type == KV_F16)
+        values_type(a, p, w, t0, n, o, o_stride, KV_F16);
+    else
+        values_type(a, p, w, t0, n, o, o_stride, KV_Q8_0);
+}
+
+ATTN_LEVEL(scalar)
 
 void kernels_float_scalar(struct kernels *k)
 {
     float_fill(k);
-    k->attention = attention_scalar;
-    k->store_k = store_k_scalar;
-    k->store_v = store_v_scalar;
+    attention_fill(k);
 }

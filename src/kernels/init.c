@@ -80,10 +80,16 @@ static void fill_avx2(struct kernels *k)
     kernels_float_avx2(k);
 }
 
+static void fill_avx512(struct kernels *k)
+{
+    kernels_mat_avx512(k);
+    kernels_float_avx512(k);
+}
+
 static const struct level levels[] = {
     {KL_AVX2, fill_avx2},
     {KL_AVXVNNI, kernels_mat_avxvnni},
-    {KL_AVX512, kernels_mat_avx512},
+    {KL_AVX512, fill_avx512},
     {KL_AVX512VNNI, kernels_mat_avx512vnni},
 };
 #define N_LEVELS (sizeof levels / sizeof *levels)

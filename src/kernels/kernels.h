@@ -65,10 +65,14 @@ struct mat_kernel {
     mat_fn *gemm;      /* any n_tok >= 1 */
 };
 
-/* Attention of the query heads that share one KV head, for one token, over keys [first, pos]
- * (docs/arithmetic.md, attention). n_q query vectors of dim_k at q (q_stride floats apart); results
- * of dim_v at out. */
-enum kv_type { KV_F32, KV_F16, KV_N_TYPES };
+/* How keys and values are stored. KV_Q8_0: 32 values along the head dimension share an F16 scale d
+ * and are q * d with 8-bit q; head sizes must be multiples of 32 (kern_kv_fits). */
+enum kv_type { KV_F32, KV_F16, KV_Q8_0, KV_N_TYPES };
+
+/* Attention of the query heads that share one KV head, for one token or several in a row, over the
+ * keys that each may see (docs/arithmetic.md, attention). n_q query vectors of dim_k per token at q
+ * (q_stride floats apart); results of dim_v at out. Fields behind n_tok may stay 0 for one token
+ * that sees all keys in [first, pos]. */
 struct attn_args {
     const float *q;
     size_t q_stride;
@@ -77,14 +81,22 @@ struct attn_args {
     const void *v; /* this head's V: [position][dim_v] */
     enum kv_type k_type, v_type;
     int dim_k, dim_v;
-    int first, pos; /* visible keys, absolute positions, both included */
+    int first, pos; /* visible keys of token 0, absolute positions, both included */
     float scale;
     float softcap;      /* 0: none */
     const float *sinks; /* one per query head, or NULL */
-    float *scratch;     /* kern_attn_scratch(n_q, dim_v) floats, 64-byte aligned */
+    float *scratch;     /* kern_attn_scratch(n_q * n_tok, dim_k, dim_v) floats, 64-byte aligned */
     float *out;
     size_t out_stride;
+    int n_tok;             /* 0: 1; token i is at position pos + i, all its keys are stored */
+    int window;            /* 0: none; position p sees no key below p - window + 1 */
+    size_t q_tok, out_tok; /* floats from token to token */
+    /* attention_part and attention_merge: kern_attn_part(dim_v) floats per chunk of ATTN_CHUNK
+     * keys (counted from the chunk of `first`) and query head, 64-byte aligned */
+    float *parts;
 };
+/* Keys per chunk, at absolute positions: part of the definition of the result. */
+#define ATTN_CHUNK 256
 
 /* Elementary functions over vectors (docs/arithmetic.md); sigmoid(x) = 1 / (1 + exp(-x)), silu(x) =
  * x * sigmoid(x). */
@@ -125,6 +137,11 @@ struct kernels {
     /* In place. False: the maximum was not finite. */
     bool (*softmax)(float *x, int n);
     void (*attention)(const struct attn_args *a);
+    /* The same for one token in pieces, for threads to share: part fills a->parts of n_chunks
+     * chunks from chunk on (absolute numbers, position / ATTN_CHUNK); when all are there, merge
+     * computes the results of query heads [h0, h1). */
+    void (*attention_part)(const struct attn_args *a, int chunk, int n_chunks);
+    void (*attention_merge)(const struct attn_args *a, int h0, int h1);
     /* One head's K or V of one position into the cache (layouts as in struct attn_args). */
     void (*store_k)(const float *k, int dim, void *head_base, int pos, enum kv_type type);
     void (*store_v)(const float *v, int dim, void *head_base, int pos, enum kv_type type);
@@ -144,7 +161,13 @@ const char *kernels_level_name(enum kern_level level);
 size_t act_bytes(enum act_kind kind, int n);
 /* Call the pack function of kind. */
 bool act_pack(const struct kernels *k, enum act_kind kind, const float *x, int n, void *dst);
-size_t kern_attn_scratch(int n_q, int dim_v);
+/* Floats of struct attn_args: scratch for n queries (heads times tokens), one part. */
+size_t kern_attn_scratch(int n, int dim_k, int dim_v);
+size_t kern_attn_part(int dim_v);
+/* Bytes of 16 positions of K, of one position of V; can heads of dim values be stored so? */
+size_t kern_kv_tile_bytes(enum kv_type type, int dim);
+size_t kern_kv_row_bytes(enum kv_type type, int dim);
+bool kern_kv_fits(enum kv_type type, int dim);
 /* Indices of the k highest scores, higher first, equal scores lower index first; scores finite. k
  * <= n. */
 void kern_topk(const float *scores, int n, int k, int32_t *ids);

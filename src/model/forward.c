@@ -37,6 +37,12 @@ static int larger(int a, int b)
     return a > b ? a : b;
 }
 
+int forward_attn_tokens(const struct model_config *c, int n_tok)
+{
+    int most = FORWARD_ATTN_QUERIES * c->n_head_kv / c->n_head;
+    return most < 1 ? 1 : most < n_tok ? most : n_tok;
+}
+
 /* Rows of expert outputs: all of a narrow batch's, or one expert's tokens in a wide batch. */
 static uint64_t expert_rows(const struct model_config *c, uint64_t tok)
 {
@@ -99,8 +105,8 @@ static uint64_t lay_out(struct forward *f, uint8_t *base, int threads)
     f->rope_sin = take(&a, tok * (uint64_t)(c->n_rot / 2), sizeof(float));
     f->packed = take(&a, tok, f->packed_stride);
     f->logits = take(&a, FORWARD_LOGIT_ROWS * (uint64_t)c->n_vocab, sizeof(float));
-    f->attn_scratch_floats = (size_t)size_up(kern_attn_scratch(c->n_head / c->n_head_kv, c->dim_v),
-                                             16);
+    f->attn_scratch_floats = kern_attn_scratch(
+        c->n_head / c->n_head_kv * forward_attn_tokens(c, f->max_tok), c->dim_k, c->dim_v);
     f->attn_scratch = take(&a, (uint64_t)threads * f->attn_scratch_floats, sizeof(float));
     lay_out_experts(f, &a);
     return a.used;

@@ -16,6 +16,8 @@
 /* Batches whose expert outputs (tokens x k x n_embd floats) are larger than this take a layer's
  * experts in strictly rising id and need no buffer for them. */
 #define FORWARD_WIDE_BYTES ((size_t)32 << 20)
+/* Query vectors of one KV head that share each read of its keys and values. */
+#define FORWARD_ATTN_QUERIES 32
 /* Tokens whose logits are computed together when all are asked for. */
 #define FORWARD_LOGIT_ROWS 8
 
@@ -114,6 +116,8 @@ void forward_finish(const struct weight *w, int expert, int r0, int r1, float *y
  * il: for the message. */
 int forward_pack(struct forward *f, enum act_kind kind, const float *src, size_t stride,
                  int n_values, int n_tok, int il, const char *what, struct sl_err *err);
+/* Tokens of a batch of n_tok whose attention is computed together. */
+int forward_attn_tokens(const struct model_config *c, int n_tok);
 /* Row i of f->packed; rows are f->packed_stride apart. */
 int forward_numeric(struct sl_err *err, int il, const char *what);
 

@@ -249,40 +249,100 @@ static void store_range(void *arg, int64_t begin, int64_t end, int tid)
     }
 }
 
+/* Attention of n tokens from the batch's t-th on, for KV head h. */
+static struct attn_args attention_args(const struct forward *f, int il, int h, int t, int n,
+                                       int tid)
+{
+    const struct model_config *c = &f->m->cfg;
+    int group = c->n_head / c->n_head_kv;
+    size_t head = (size_t)t * (size_t)c->n_head + (size_t)(h * group);
+    return (struct attn_args){.q = f->q + head * (size_t)c->dim_k,
+                              .q_stride = (size_t)c->dim_k,
+                              .q_tok = (size_t)(c->n_head * c->dim_k),
+                              .n_q = group,
+                              .k = kv_k(&f->kv, il, h),
+                              .v = kv_v(&f->kv, il, h),
+                              .k_type = f->kv.k_type,
+                              .v_type = f->kv.v_type,
+                              .dim_k = c->dim_k,
+                              .dim_v = c->dim_v,
+                              .first = 0,
+                              .pos = f->pos0 + t,
+                              .n_tok = n,
+                              .scale = c->attn_scale,
+                              .scratch = f->attn_scratch + (size_t)tid * f->attn_scratch_floats,
+                              .out = f->att + head * (size_t)c->dim_v,
+                              .out_stride = (size_t)c->dim_v,
+                              .out_tok = (size_t)(c->n_head * c->dim_v),
+                              .parts = kv_parts(&f->kv, h)};
+}
+
+/* Items are (tokens, KV head): neighbours share their tokens. */
 static void attention_range(void *arg, int64_t begin, int64_t end, int tid)
 {
     const struct row_args *a = arg;
-    struct forward *f = a->f;
-    const struct model_config *c = &f->m->cfg;
-    int group = c->n_head / c->n_head_kv;
+    const struct forward *f = a->f;
+    int heads = f->m->cfg.n_head_kv, width = forward_attn_tokens(&f->m->cfg, f->n_tok);
     for (int64_t i = begin; i < end; i++) {
-        int t = (int)(i / c->n_head_kv), h = (int)(i % c->n_head_kv);
-        size_t head = (size_t)t * (size_t)c->n_head + (size_t)(h * group);
-        struct attn_args at = {.q = f->q + head * (size_t)c->dim_k,
-                               .q_stride = (size_t)c->dim_k,
-                               .n_q = group,
-                               .k = kv_k(&f->kv, a->il, h),
-                               .v = kv_v(&f->kv, a->il, h),
-                               .k_type = f->kv.k_type,
-                               .v_type = f->kv.v_type,
-                               .dim_k = c->dim_k,
-                               .dim_v = c->dim_v,
-                               .first = 0,
-                               .pos = f->pos0 + t,
-                               .scale = c->attn_scale,
-                               .scratch = f->attn_scratch + (size_t)tid * f->attn_scratch_floats,
-                               .out = f->att + head * (size_t)c->dim_v,
-                               .out_stride = (size_t)c->dim_v};
+        int t = (int)(i / heads) * width, n = f->n_tok - t < width ? f->n_tok - t : width;
+        struct attn_args at = attention_args(f, a->il, (int)(i % heads), t, n, tid);
         f->k->attention(&at);
     }
+}
+
+/* One token's attention in pieces of whole chunks of keys: items are (KV head, piece). */
+struct piece_args {
+    const struct forward *f;
+    int il, n_pieces, n_chunks;
+};
+
+static void piece_range(void *arg, int64_t begin, int64_t end, int tid)
+{
+    const struct piece_args *a = arg;
+    for (int64_t i = begin; i < end; i++) {
+        int piece = (int)(i % a->n_pieces);
+        struct attn_args at = attention_args(a->f, a->il, (int)(i / a->n_pieces), 0, 1, tid);
+        int lo = (int)((int64_t)a->n_chunks * piece / a->n_pieces);
+        int hi = (int)((int64_t)a->n_chunks * (piece + 1) / a->n_pieces);
+        a->f->k->attention_part(&at, lo, hi - lo);
+    }
+}
+
+static void merge_range(void *arg, int64_t begin, int64_t end, int tid)
+{
+    const struct piece_args *a = arg;
+    int group = a->f->m->cfg.n_head / a->f->m->cfg.n_head_kv;
+    for (int64_t i = begin; i < end; i++) { /* query heads */
+        struct attn_args at = attention_args(a->f, a->il, (int)(i / group), 0, 1, tid);
+        a->f->k->attention_merge(&at, (int)(i % group), (int)(i % group) + 1);
+    }
+}
+
+/* Pieces per KV head: enough of them for threads of unequal speed, none smaller than two chunks,
+ * where packing the queries would show. */
+static int attention_pieces(const struct forward *f, int n_chunks)
+{
+    int heads = f->m->cfg.n_head_kv, want = 8 * pool_threads(f->pool);
+    int n = (want + heads - 1) / heads, most = n_chunks / 2;
+    return pool_threads(f->pool) == 1 || most < 1 ? 1 : n < most ? n : most;
 }
 
 void forward_attention(struct forward *f, int il)
 {
     struct row_args a = {f, NULL, il};
-    int heads = f->m->cfg.n_head_kv;
+    const struct model_config *c = &f->m->cfg;
+    int heads = c->n_head_kv, width = forward_attn_tokens(c, f->n_tok);
+    struct piece_args p = {f, il, 1, f->pos0 / ATTN_CHUNK + 1};
     pool_for(f->pool, heads, f->n_tok > 4 ? 1 : heads, store_range, &a);
-    pool_for(f->pool, (int64_t)f->n_tok * heads, 1, attention_range, &a);
+    if (f->n_tok == 1)
+        p.n_pieces = attention_pieces(f, p.n_chunks);
+    if (p.n_pieces > 1) {
+        pool_for(f->pool, (int64_t)heads * p.n_pieces, 1, piece_range, &p);
+        pool_for(f->pool, c->n_head, 1, merge_range, &p);
+    } else {
+        pool_for(f->pool, (int64_t)heads * ((f->n_tok + width - 1) / width), 1, attention_range,
+                 &a);
+    }
     f->packed_src = NULL;
 }
 

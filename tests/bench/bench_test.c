@@ -237,7 +237,7 @@ static void test_run(void **state)
         if (!bench_has_product((enum quant_type)t))
             continue;
         const char *name = quant_type_info((uint32_t)t)->name;
-        const int attention = t == QT_F32 || t == QT_F16 ? 2 : 0;
+        const int attention = t == QT_F32 || t == QT_F16 || t == QT_Q8_0 ? 2 : 0;
         assert_int_equal(count_results(&r, name, BENCH_GEMV, BENCH_CACHE), 2);
         assert_int_equal(count_results(&r, name, BENCH_GEMV, BENCH_RAM), 2);
         assert_int_equal(count_results(&r, name, BENCH_GEMM, BENCH_CACHE), 2);

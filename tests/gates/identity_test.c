@@ -17,8 +17,9 @@
 #include "gates/pairs.h"
 #include "gates/subjects.h"
 
-#define MAX_WAYS 128
-#define RESIDENT 5 /* level of AX_CACHE */
+#define MAX_WAYS     128
+#define LONG_CONTEXT 1130 /* tokens: five chunks of keys */
+#define RESIDENT     5    /* level of AX_CACHE */
 
 static struct subjects subjects;
 
@@ -125,6 +126,34 @@ static void test_long_prompt(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* Keys of several chunks, of every type: threads share a token's attention in pieces, and a
+ * prompt's tokens share the keys that they read. */
+static void test_long_context(void **state)
+{
+    (void)state;
+    static const struct way ways[] = {
+        {.level = {[AX_THREADS] = 2}},
+        {.level = {[AX_CHUNK] = 4, [AX_THREADS] = 1}},
+    };
+    static int32_t ids[LONG_CONTEXT];
+    struct subject s = *subjects_long(&subjects);
+    for (int i = 0; i < LONG_CONTEXT; i++)
+        ids[i] = s.ids[i % (s.n_prompt + s.n_step)];
+    s.ids = ids;
+    s.n_ctx = LONG_CONTEXT;
+    s.n_prompt = LONG_CONTEXT - s.n_step;
+    int bad = 0;
+    for (int kv = SL_KV_F32; kv <= SL_KV_Q8_0; kv++) {
+        struct run_result base;
+        bool good = run_base(&s, (enum sl_kv_type)kv, &base);
+        bad += !good;
+        for (size_t i = 0; good && i < sizeof ways / sizeof *ways; i++)
+            bad += compare_way(&s, ways + i, (enum sl_kv_type)kv, &base);
+        run_free(&base);
+    }
+    assert_int_equal(bad, 0);
+}
+
 /* Base, smallest cache, chunk 7 and three threads, alone and together, F32 keys and values too. */
 static void test_subset(void **state)
 {
@@ -217,6 +246,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_gate_fails),
         cmocka_unit_test(test_singles),
         cmocka_unit_test(test_long_prompt),
+        cmocka_unit_test(test_long_context),
     };
     const struct CMUnitTest subset[] = {
         cmocka_unit_test(test_gate_fails),

@@ -1,6 +1,7 @@
 /* check_float_mutants.c: the test of the test. Each definition that is slightly wrong, in the way
  * in which fast code is usually wrong, must be noticed by check_float. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "check_float.h"
@@ -94,16 +95,21 @@ static void exp_of_libm(const float *x, int n, float *y)
 /* The scale goes into the query. */
 static void attention_scaled_query(const struct attn_args *a)
 {
-    static float q[16 * 1024];
+    static float q[64 * 1024];
     struct kernels k;
     struct attn_args b = *a;
+    const int n_tok = a->n_tok ? a->n_tok : 1;
 
     kernels_init(&k, KL_SCALAR);
-    for (int h = 0; h < a->n_q; h++)
+    for (int i = 0; i < n_tok * a->n_q; i++) {
+        const float *from = a->q + (size_t)(i / a->n_q) * a->q_tok +
+                            (size_t)(i % a->n_q) * a->q_stride;
         for (int j = 0; j < a->dim_k; j++)
-            q[h * 1024 + j] = a->q[(size_t)h * a->q_stride + (size_t)j] * a->scale;
+            q[i * 1024 + j] = from[j] * a->scale;
+    }
     b.q = q;
     b.q_stride = 1024;
+    b.q_tok = (size_t)a->n_q * 1024;
     b.scale = 1;
     k.attention(&b);
 }
@@ -119,11 +125,66 @@ static uint16_t truncated_f16(float x)
 
 static void store_truncated(const float *v, int dim, void *base, int pos, enum kv_type type)
 {
-    for (int j = 0; j < dim; j++)
-        if (type == KV_F32)
-            ((float *)base)[pos * dim + j] = v[j];
-        else
-            ((uint16_t *)base)[pos * dim + j] = truncated_f16(v[j]);
+    struct kernels k;
+    uint16_t *row = (uint16_t *)base + (size_t)pos * (size_t)dim;
+
+    kernels_init(&k, KL_SCALAR);
+    k.store_v(v, dim, base, pos, type);
+    for (int j = 0; j < dim && type == KV_F16; j++)
+        row[j] = truncated_f16(v[j]);
+}
+
+/* Q8_0 with the scale before its rounding to F16, and ties away from zero. */
+static void store_q8(const float *v, int dim, void *base, int pos, enum kv_type type, bool exact_d)
+{
+    struct kernels k;
+    uint8_t *row = (uint8_t *)base + (size_t)pos * kern_kv_row_bytes(type, dim);
+
+    kernels_init(&k, KL_SCALAR);
+    k.store_v(v, dim, base, pos, type);
+    for (int j = 0; j < dim && type == KV_Q8_0; j++) {
+        float max = 0, d;
+        uint16_t h;
+        for (int i = j / 32 * 32; i < j / 32 * 32 + 32; i++)
+            max = math_abs(v[i]) > max ? math_abs(v[i]) : max;
+        memcpy(&h, row + j / 32 * 2, sizeof h);
+        d = exact_d ? max / 127 : math_from_f16(h);
+        if (h == 0 || h >= 0x7c00)
+            continue;
+        const float y = exact_d ? rintf(v[j] / d) : roundf(v[j] / d);
+        row[dim / 32 * 2 + j] = (uint8_t)(int8_t)(y > 127 ? 127 : y < -127 ? -127 : y);
+    }
+}
+
+static void store_q8_exact_scale(const float *v, int dim, void *base, int pos, enum kv_type type)
+{
+    store_q8(v, dim, base, pos, type, true);
+}
+
+static void store_q8_ties_away(const float *v, int dim, void *base, int pos, enum kv_type type)
+{
+    store_q8(v, dim, base, pos, type, false);
+}
+
+/* Pieces merged from the last to the first. */
+static void merge_backwards(const struct attn_args *a, int h0, int h1)
+{
+    struct kernels k;
+    struct attn_args b = *a;
+    const size_t part = kern_attn_part(a->dim_v), n_q = (size_t)a->n_q;
+    const size_t row = n_q * part;
+    int first = a->first;
+
+    kernels_init(&k, KL_SCALAR);
+    if (a->window && a->pos - a->window + 1 > first)
+        first = a->pos - a->window + 1;
+    const size_t n = (size_t)(a->pos / ATTN_CHUNK - first / ATTN_CHUNK + 1);
+    float *copy = malloc(n * row * sizeof *copy);
+    for (size_t i = 0; i < n; i++)
+        memcpy(copy + i * row, a->parts + (n - 1 - i) * row, row * sizeof *copy);
+    b.parts = copy;
+    k.attention_merge(&b, h0, h1);
+    free(copy);
 }
 
 /* Replace one function of the level under test. */
@@ -160,6 +221,15 @@ static const char *mutate(struct kernels *k, int i)
     case 9:
         k->store_v = store_truncated;
         return "F16 by truncation";
+    case 10:
+        k->store_v = store_q8_exact_scale;
+        return "Q8_0 with the scale not rounded";
+    case 11:
+        k->store_v = store_q8_ties_away;
+        return "Q8_0 with ties away from zero";
+    case 12:
+        k->attention_merge = merge_backwards;
+        return "chunks merged backwards";
     default:
         return NULL;
     }
