@@ -166,7 +166,7 @@ struct gemm_type {
     int tile_blocks; /* blocks per tile */
     unpack_fn *unpack;
     mul_fn *mul;
-    mat_fn *gemv, *gemv2; /* for one and for two tokens */
+    gemv_fn *gemv1, *gemv2, *gemv4; /* of so many tokens; 4 may be NULL */
 };
 
 struct gemm_pass {
@@ -179,7 +179,7 @@ struct gemm_pass {
 };
 
 /* One or two groups of rows for a run of tokens, into acc. */
-ALWAYS_INLINE void gemm_groups(const struct gemm_pass *p, float *acc)
+static inline void gemm_groups(const struct gemm_pass *p, float *acc)
 {
     const struct mat_args *a = p->a;
     const struct gemm_type *type = p->type;
@@ -193,12 +193,16 @@ ALWAYS_INLINE void gemm_groups(const struct gemm_pass *p, float *acc)
     for (int b = 0; b < n_blocks; b += type->tile_blocks) {
         const int left = n_blocks - b, n = left < type->tile_blocks ? left : type->tile_blocks;
         const size_t at = (size_t)b * type->size.bytes;
+        struct lanes l;
         if (a->n_rows < MAT_LANES) {
             uint8_t buf[MAT_LANES * MAX_BLOCK_BYTES];
-            type->unpack(pad_rows(a, at, (size_t)n * type->size.bytes, buf), n, t);
+            l = pad_rows(a, at, (size_t)n * type->size.bytes, buf);
+            type->unpack(&l, n, t);
         } else {
-            for (int g = 0; g < p->n_g; g++)
-                type->unpack(lanes_at(p->w[g] + at, a->row_bytes), n, t + g);
+            for (int g = 0; g < p->n_g; g++) {
+                l = lanes_at(p->w[g] + at, a->row_bytes);
+                type->unpack(&l, n, t + g);
+            }
         }
         if (prefetch)
             prefetch_bytes(prefetch + at * MAT_LANES * (size_t)p->n_g,
@@ -223,15 +227,16 @@ static void store_rows(const struct gemm_pass *p, const float *acc)
 
 /* Tokens are taken in runs whose activations stay in the L2 cache while all rows pass. The last
  * group of rows overlaps the one before it when their number is no multiple of MAT_LANES. */
-ALWAYS_INLINE void gemm_wide(const struct mat_args *a, const struct gemm_type *type)
+static inline void gemm_wide(const struct mat_args *a, const struct gemm_type *type)
 {
     _Alignas(64) float acc[MAX_RUN * MAX_GROUPS * MAT_LANES];
     const int fit = tokens_in_cache(a->x_stride, 64) / 4 * 4, run = fit < MAX_RUN ? fit : MAX_RUN;
     const int last = a->n_rows < MAT_LANES ? 0 : a->n_rows - MAT_LANES;
     struct gemm_pass p = {.a = a, .type = type};
 
-    if (a->n_tok <= MAX_GEMV) {
-        (a->n_tok == 1 ? type->gemv : type->gemv2)(a);
+    if (a->n_tok <= 2 || (a->n_tok <= 4 && type->gemv4)) {
+        const int n = a->n_tok > 2 ? 4 : a->n_tok;
+        gemv_wide(a, type->size, n, n == 1 ? type->gemv1 : n == 2 ? type->gemv2 : type->gemv4);
         return;
     }
     for (p.first_tok = 0; p.first_tok < a->n_tok; p.first_tok += run) {

@@ -1,17 +1,16 @@
-/* mat_wide_gemv.h: GEMV (see mat_wide.h), for one token or two: weights are multiplied as they come
- * from their block. */
+/* mat_wide_gemv.h: GEMV (see mat_wide.h), for one token, two or four: weights are multiplied as
+ * they come from their block. */
 #ifndef KERNELS_X86_MAT_WIDE_GEMV_H
 #define KERNELS_X86_MAT_WIDE_GEMV_H
 
 #include "kernels/x86/mat_wide_32.h"
 
-#define MAX_GEMV 2 /* tokens */
+#define MAX_GEMV 4 /* tokens */
 
 /* A group of rows, and the tokens' activations. */
 struct gemv_rows {
     struct lanes l;
-    const uint8_t *x;
-    size_t x_stride;
+    const uint8_t *x[MAX_GEMV];
     int n_blocks;
     const uint8_t *prefetch; /* as many bytes as the rows have, in address order; or NULL */
 };
@@ -44,7 +43,7 @@ ALWAYS_INLINE void emit_sink_k(void *p, int i, vint w, bool in_place)
     const int per_group = k->type.group / 4, g = i / per_group;
     const int run = MAT_VNNI ? per_group : k->type.limit;
 
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int t = 0; t < k->n; t++) {
         if (i % run == 0)
             k->s[g][t] = MAT_VNNI && k->type.bias ? v_load_dword(k->sums[t].start + g) : v_zero();
@@ -66,14 +65,14 @@ ALWAYS_INLINE void gemv_k(struct gemv_rows g, const struct k_type type, const in
 
         prefetch_block(&g, b, type.block_bytes);
         type.head(&g.l, &k.h);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int t = 0; t < n; t++) {
-            k.x[t] = (const struct act_q256 *)(const void *)(g.x + (size_t)t * g.x_stride) + b;
+            k.x[t] = (const struct act_q256 *)(const void *)g.x[t] + b;
             token_sums(k.x[t], type, &k.sums[t]);
             k.isum[t] = k.high[t] = v_zero();
         }
         type.walk(&g.l, emit_sink_k, &k);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int t = 0; t < n; t++)
             acc[t] = add_k_block(acc[t], &k.h,
                                  v_add(k.isum[t], V_OP(srai_epi32)(k.high[t], MAT_VNNI ? 4 : 0)),
@@ -97,7 +96,7 @@ ALWAYS_INLINE void emit_sink_32(void *p, int i, vint w, bool in_place)
     struct sink_32 *k = p;
     const int run = MAT_VNNI || k->type.limit > 4 ? 4 : k->type.limit, c = i / 4;
 
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int t = 0; t < k->n; t++) {
         if (i % run == 0)
             k->s[c][t] = v_zero();
@@ -127,15 +126,15 @@ ALWAYS_INLINE void gemv_32(struct gemv_rows g, const struct type32 type, const i
         struct head32 h;
 
         prefetch_block(&g, b, type.block_bytes);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int t = 0; t < n; t++) {
-            k.x[t] = (const struct act_q32 *)(const void *)(g.x + (size_t)t * g.x_stride) + b;
+            k.x[t] = (const struct act_q32 *)(const void *)g.x[t] + b;
             k.isum[t] = type.bias ? v_dwords(-type.bias * k.x[t]->sum) : v_zero();
             k.high[t] = v_zero();
         }
         type.walk(&g.l, emit_sink_32, &k);
         type.head(&g.l, &h);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int t = 0; t < n; t++)
             acc[t] = add_block32(acc[t], &h,
                                  v_add(k.isum[t], V_OP(srai_epi32)(k.high[t], MAT_VNNI ? 4 : 0)),
@@ -158,7 +157,7 @@ ALWAYS_INLINE vint sum_rows(const vint v[8])
     for (int i = 0; i < 4; i++)
         a[i] = _mm512_add_epi32(_mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]),
                                 _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int i = 0; i < 2; i++)
         b[i] = _mm512_add_epi32(_mm512_unpacklo_epi64(a[2 * i], a[2 * i + 1]),
                                 _mm512_unpackhi_epi64(a[2 * i], a[2 * i + 1]));
@@ -186,7 +185,7 @@ ALWAYS_INLINE vint dot_row_q8_0(const struct lanes *l, int i, vint x)
 
 ALWAYS_INLINE vfloat gemv_q8_0_rows(struct gemv_rows g, vfloat acc)
 {
-    const struct act_q32 *x = (const void *)g.x;
+    const struct act_q32 *x = (const void *)g.x[0];
 
     for (int b = 0; b < g.n_blocks; b++, x++, lanes_advance(&g.l, sizeof(struct blk_q8_0))) {
 #if MAT_LANES == 16
@@ -210,8 +209,8 @@ ALWAYS_INLINE vfloat gemv_q8_0_rows(struct gemv_rows g, vfloat acc)
 
 /* ---- all rows ---- */
 
-/* Blocks of a group of rows against n tokens, added to acc. */
-typedef void gemv_fn(struct gemv_rows g, int n, vfloat *acc);
+/* Blocks of a group of rows against a number of tokens, added to acc. */
+typedef void gemv_fn(const struct gemv_rows *g, vfloat *acc);
 
 /* Sizes of a type's blocks, and of the activations they meet. */
 struct block_size {
@@ -219,52 +218,58 @@ struct block_size {
     size_t bytes, act_bytes;
 };
 
-ALWAYS_INLINE void gemv_few_rows(const struct mat_args *a, struct block_size size, int n,
+/* The tokens of a, the last one repeated, so that there are n. */
+ALWAYS_INLINE void set_tokens(struct gemv_rows *g, const struct mat_args *a, int n)
+{
+    for (int t = 0; t < n; t++)
+        g->x[t] = a->x + (size_t)(t < a->n_tok ? t : a->n_tok - 1) * a->x_stride;
+}
+
+static inline void gemv_few_rows(const struct mat_args *a, struct block_size size, int n,
                                  gemv_fn *fn)
 {
     uint8_t buf[MAT_LANES * MAX_BLOCK_BYTES];
+    struct gemv_rows g = {.n_blocks = 1};
     vfloat acc[MAX_GEMV];
     float y[MAT_LANES];
 
+    set_tokens(&g, a, n);
     for (int t = 0; t < n; t++)
         acc[t] = V_OP(setzero_ps)();
     for (int b = 0; b < a->n_cols / size.values; b++) {
-        const struct gemv_rows g = {.l = pad_rows(a, (size_t)b * size.bytes, size.bytes, buf),
-                                    .x = a->x + (size_t)b * size.act_bytes,
-                                    .x_stride = a->x_stride,
-                                    .n_blocks = 1};
-        fn(g, n, acc);
+        g.l = pad_rows(a, (size_t)b * size.bytes, size.bytes, buf);
+        fn(&g, acc);
+        for (int t = 0; t < n; t++)
+            g.x[t] += size.act_bytes;
     }
-    for (int t = 0; t < n; t++) {
+    for (int t = 0; t < a->n_tok; t++) {
         V_OP(storeu_ps)(y, acc[t]);
         memcpy(a->y + (size_t)t * a->y_stride, y, (size_t)a->n_rows * sizeof *y);
     }
 }
 
-/* n tokens. When the number of rows is no multiple of the lanes the last group overlaps the one
- * before it: a row gives the same bytes in any lane. */
-ALWAYS_INLINE void gemv_wide(const struct mat_args *a, struct block_size size, int n, gemv_fn *fn)
+/* a->n_tok tokens, at most n. When the number of rows is no multiple of the lanes the last group
+ * overlaps the one before it: a row gives the same bytes in any lane. */
+static inline void gemv_wide(const struct mat_args *a, struct block_size size, int n, gemv_fn *fn)
 {
+    struct gemv_rows g = {.n_blocks = a->n_cols / size.values};
+
     if (a->n_rows < MAT_LANES) {
         gemv_few_rows(a, size, n, fn);
         return;
     }
+    set_tokens(&g, a, n);
     for (int r = 0; r < a->n_rows; r += MAT_LANES) {
         const int first = r + MAT_LANES <= a->n_rows ? r : a->n_rows - MAT_LANES;
         const size_t at = (size_t)first * a->row_bytes;
-        const struct gemv_rows g = {.l = lanes_at(a->w + at, a->row_bytes),
-                                    .x = a->x,
-                                    .x_stride = a->x_stride,
-                                    .n_blocks = a->n_cols / size.values,
-                                    .prefetch = prefetch_from(a, at, MAT_LANES * a->row_bytes)};
         vfloat acc[MAX_GEMV];
 
-#pragma GCC unroll 2
+        g.l = lanes_at(a->w + at, a->row_bytes);
+        g.prefetch = prefetch_from(a, at, MAT_LANES * a->row_bytes);
         for (int t = 0; t < n; t++)
             acc[t] = V_OP(setzero_ps)();
-        fn(g, n, acc);
-#pragma GCC unroll 2
-        for (int t = 0; t < n; t++)
+        fn(&g, acc);
+        for (int t = 0; t < a->n_tok; t++)
             V_OP(storeu_ps)(a->y + (size_t)t * a->y_stride + first, acc[t]);
     }
 }

@@ -4,28 +4,24 @@
 
 #include "kernels/x86/mat_wide_gemm.h"
 
-/* Names of a type's functions: mat_gemv_NAME, mat_gemm_NAME. */
-#define MAT_FUNCTIONS(name, block_size, tile_blocks, gemv_one)                                     \
-    static void mat_gemv_##name(const struct mat_args *a)                                          \
+/* rows1_NAME, rows2_NAME, rows4_NAME: a group of rows against so many tokens. */
+#define ROWS(name, call, n)                                                                        \
+    static void rows##n##_##name(const struct gemv_rows *g, vfloat *to)                            \
     {                                                                                              \
-        gemv_wide(a, block_size, 1, gemv_one);                                                     \
-    }                                                                                              \
-    static void mat_gemv2_##name(const struct mat_args *a)                                         \
-    {                                                                                              \
-        gemv_wide(a, block_size, 2, gemv_##name);                                                  \
-    }                                                                                              \
-    static void mat_gemm_##name(const struct mat_args *a)                                          \
-    {                                                                                              \
-        gemm_wide(a, &(const struct gemm_type){block_size, tile_blocks, unpack_##name, mul_##name, \
-                                               mat_gemv_##name, mat_gemv2_##name});                \
+        vfloat acc[n];                                                                             \
+        for (int t = 0; t < n; t++)                                                                \
+            acc[t] = to[t];                                                                        \
+        call(*g, n, acc);                                                                          \
+        for (int t = 0; t < n; t++)                                                                \
+            to[t] = acc[t];                                                                        \
     }
 
-#define PRODUCTS_K(name, type)                                                                     \
-    ALWAYS_INLINE void gemv_##name(struct gemv_rows g, int n, vfloat *acc)                         \
-    {                                                                                              \
-        gemv_k(g, type, n, acc);                                                                   \
-    }                                                                                              \
-    ALWAYS_INLINE void unpack_##name(struct lanes l, int n_blocks, struct tile *t)                 \
+#define SIZE_K(type)  ((struct block_size){256, type.block_bytes, sizeof(struct act_q256)})
+#define SIZE_32(type) ((struct block_size){32, type.block_bytes, sizeof(struct act_q32)})
+
+/* unpack_NAME and mul_NAME. */
+#define TILE_K(name, type)                                                                         \
+    static void unpack_##name(const struct lanes *l, int n_blocks, struct tile *t)                 \
     {                                                                                              \
         (void)n_blocks;                                                                            \
         unpack_k(l, type, t);                                                                      \
@@ -34,61 +30,106 @@
                            int n_blocks)                                                           \
     {                                                                                              \
         (void)n_blocks;                                                                            \
-        MUL_TOKENS(STEP_K_##name);                                                                 \
-    }                                                                                              \
-    MAT_FUNCTIONS(name, ((struct block_size){256, type.block_bytes, sizeof(struct act_q256)}), 1,  \
-                  gemv_##name)
-
-#define PRODUCTS_32(name, type, gemv_one)                                                          \
-    ALWAYS_INLINE void gemv_##name(struct gemv_rows g, int n, vfloat *acc)                         \
+        MUL_TOKENS(MUL_##name);                                                                    \
+    }
+#define TILE_32(name, type)                                                                        \
+    static void unpack_##name(const struct lanes *l, int n_blocks, struct tile *t)                 \
     {                                                                                              \
-        gemv_32(g, type, n, acc);                                                                  \
-    }                                                                                              \
-    ALWAYS_INLINE void unpack_##name(struct lanes l, int n_blocks, struct tile *t)                 \
-    {                                                                                              \
-        unpack_32(l, n_blocks, type, t);                                                           \
+        unpack_32(*l, n_blocks, type, t);                                                          \
     }                                                                                              \
     static void mul_##name(const struct tile *t, struct tokens tok, int n_g, int n_tok,            \
                            int n_blocks)                                                           \
     {                                                                                              \
-        MUL_TOKENS(STEP_32_##name);                                                                \
+        MUL_TOKENS(MUL_##name);                                                                    \
+    }
+
+/* mat_gemv_NAME and mat_gemm_NAME. gemv4: what three and four tokens get, or NULL: a tile, where
+ * that is faster (measured). */
+#define MAT(name, block_size, tile_blocks, gemv4)                                                  \
+    static void mat_gemv_##name(const struct mat_args *a)                                          \
+    {                                                                                              \
+        gemv_wide(a, block_size, 1, rows1_##name);                                                 \
     }                                                                                              \
-    MAT_FUNCTIONS(name, ((struct block_size){32, type.block_bytes, sizeof(struct act_q32)}),       \
-                  TILE_BLOCKS32, gemv_one)
+    static void mat_gemm_##name(const struct mat_args *a)                                          \
+    {                                                                                              \
+        gemm_wide(a, &(const struct gemm_type){block_size, tile_blocks, unpack_##name, mul_##name, \
+                                               rows1_##name, rows2_##name, gemv4});                \
+    }
 
-#define STEP_K_q4k(g, n)    mul_k(t, &tok, g, n, TYPE_Q4K)
-#define STEP_K_q5k(g, n)    mul_k(t, &tok, g, n, TYPE_Q5K)
-#define STEP_K_q6k(g, n)    mul_k(t, &tok, g, n, TYPE_Q6K)
-#define STEP_K_q2k(g, n)    mul_k(t, &tok, g, n, TYPE_Q2K)
-#define STEP_K_q3k(g, n)    mul_k(t, &tok, g, n, TYPE_Q3K)
-#define STEP_K_iq4xs(g, n)  mul_k(t, &tok, g, n, TYPE_IQ4XS)
-#define STEP_32_q4_0(g, n)  mul_32(t, &tok, n_blocks, g, n, TYPE_Q4_0)
-#define STEP_32_q4_1(g, n)  mul_32(t, &tok, n_blocks, g, n, TYPE_Q4_1)
-#define STEP_32_q5_0(g, n)  mul_32(t, &tok, n_blocks, g, n, TYPE_Q5_0)
-#define STEP_32_q5_1(g, n)  mul_32(t, &tok, n_blocks, g, n, TYPE_Q5_1)
-#define STEP_32_q8_0(g, n)  mul_32(t, &tok, n_blocks, g, n, TYPE_Q8_0)
-#define STEP_32_mxfp4(g, n) mul_32(t, &tok, n_blocks, g, n, TYPE_MXFP4)
-#define STEP_32_iq4nl(g, n) mul_32(t, &tok, n_blocks, g, n, TYPE_IQ4NL)
+#define CALL_K(name, type)                                                                         \
+    ALWAYS_INLINE void call_##name(struct gemv_rows g, int n, vfloat *acc)                         \
+    {                                                                                              \
+        gemv_k(g, type, n, acc);                                                                   \
+    }
+#define PRODUCTS_K(name, type)                                                                     \
+    CALL_K(name, type)                                                                             \
+    ROWS(name, call_##name, 1)                                                                     \
+    ROWS(name, call_##name, 2)                                                                     \
+    TILE_K(name, type)                                                                             \
+    MAT(name, SIZE_K(type), 1, NULL)
+#define PRODUCTS_K4(name, type)                                                                    \
+    CALL_K(name, type)                                                                             \
+    ROWS(name, call_##name, 1)                                                                     \
+    ROWS(name, call_##name, 2)                                                                     \
+    ROWS(name, call_##name, 4)                                                                     \
+    TILE_K(name, type)                                                                             \
+    MAT(name, SIZE_K(type), 1, rows4_##name)
+#define PRODUCTS_32(name, type)                                                                    \
+    ALWAYS_INLINE void call_##name(struct gemv_rows g, int n, vfloat *acc)                         \
+    {                                                                                              \
+        gemv_32(g, type, n, acc);                                                                  \
+    }                                                                                              \
+    ROWS(name, call_##name, 2)                                                                     \
+    ROWS(name, call_##name, 4)                                                                     \
+    TILE_32(name, type)                                                                            \
+    MAT(name, SIZE_32(type), TILE_BLOCKS32, rows4_##name)
 
-ALWAYS_INLINE void gemv_one_q8_0(struct gemv_rows g, int n, vfloat *acc)
+#define MUL_q4k(g, n)   mul_k(t, &tok, g, n, TYPE_Q4K)
+#define MUL_q5k(g, n)   mul_k(t, &tok, g, n, TYPE_Q5K)
+#define MUL_q6k(g, n)   mul_k(t, &tok, g, n, TYPE_Q6K)
+#define MUL_q2k(g, n)   mul_k(t, &tok, g, n, TYPE_Q2K)
+#define MUL_q3k(g, n)   mul_k(t, &tok, g, n, TYPE_Q3K)
+#define MUL_iq4xs(g, n) mul_k(t, &tok, g, n, TYPE_IQ4XS)
+#define MUL_q4_0(g, n)  mul_32(t, &tok, n_blocks, g, n, TYPE_Q4_0)
+#define MUL_q4_1(g, n)  mul_32(t, &tok, n_blocks, g, n, TYPE_Q4_1)
+#define MUL_q5_0(g, n)  mul_32(t, &tok, n_blocks, g, n, TYPE_Q5_0)
+#define MUL_q5_1(g, n)  mul_32(t, &tok, n_blocks, g, n, TYPE_Q5_1)
+#define MUL_q8_0(g, n)  mul_32(t, &tok, n_blocks, g, n, TYPE_Q8_0)
+#define MUL_mxfp4(g, n) mul_32(t, &tok, n_blocks, g, n, TYPE_MXFP4)
+#define MUL_iq4nl(g, n) mul_32(t, &tok, n_blocks, g, n, TYPE_IQ4NL)
+
+static void rows1_q8_0(const struct gemv_rows *g, vfloat *acc)
 {
-    (void)n;
-    *acc = gemv_q8_0_rows(g, *acc);
+    *acc = gemv_q8_0_rows(*g, *acc);
 }
 
-PRODUCTS_K(q4k, TYPE_Q4K)
-PRODUCTS_K(q5k, TYPE_Q5K)
+#define ONE_32(name, type)                                                                         \
+    static void rows1_##name(const struct gemv_rows *g, vfloat *to)                                \
+    {                                                                                              \
+        vfloat acc = *to;                                                                          \
+        gemv_32(*g, type, 1, &acc);                                                                \
+        *to = acc;                                                                                 \
+    }
+ONE_32(q4_0, TYPE_Q4_0)
+ONE_32(q4_1, TYPE_Q4_1)
+ONE_32(q5_0, TYPE_Q5_0)
+ONE_32(q5_1, TYPE_Q5_1)
+ONE_32(mxfp4, TYPE_MXFP4)
+ONE_32(iq4nl, TYPE_IQ4NL)
+
+PRODUCTS_K4(q4k, TYPE_Q4K)
+PRODUCTS_K4(q5k, TYPE_Q5K)
 PRODUCTS_K(q6k, TYPE_Q6K)
 PRODUCTS_K(q2k, TYPE_Q2K)
 PRODUCTS_K(q3k, TYPE_Q3K)
-PRODUCTS_K(iq4xs, TYPE_IQ4XS)
-PRODUCTS_32(q4_0, TYPE_Q4_0, gemv_q4_0)
-PRODUCTS_32(q4_1, TYPE_Q4_1, gemv_q4_1)
-PRODUCTS_32(q5_0, TYPE_Q5_0, gemv_q5_0)
-PRODUCTS_32(q5_1, TYPE_Q5_1, gemv_q5_1)
-PRODUCTS_32(q8_0, TYPE_Q8_0, gemv_one_q8_0)
-PRODUCTS_32(mxfp4, TYPE_MXFP4, gemv_mxfp4)
-PRODUCTS_32(iq4nl, TYPE_IQ4NL, gemv_iq4nl)
+PRODUCTS_K4(iq4xs, TYPE_IQ4XS)
+PRODUCTS_32(q4_0, TYPE_Q4_0)
+PRODUCTS_32(q4_1, TYPE_Q4_1)
+PRODUCTS_32(q5_0, TYPE_Q5_0)
+PRODUCTS_32(q5_1, TYPE_Q5_1)
+PRODUCTS_32(q8_0, TYPE_Q8_0)
+PRODUCTS_32(mxfp4, TYPE_MXFP4)
+PRODUCTS_32(iq4nl, TYPE_IQ4NL)
 
 static inline void fill_wide(struct kernels *k)
 {

@@ -16,17 +16,17 @@ struct tile {
 };
 
 /* n_blocks blocks of the rows (256-value types: always one). */
-typedef void unpack_fn(struct lanes l, int n_blocks, struct tile *t);
+typedef void unpack_fn(const struct lanes *l, int n_blocks, struct tile *t);
 
 ALWAYS_INLINE void emit_dword(void *w, int i, vint v, bool in_place)
 {
     ((vint *)w)[i] = in_place ? V_OP(srli_epi16)(v, 4) : v;
 }
 
-ALWAYS_INLINE void unpack_k(struct lanes l, const struct k_type type, struct tile *t)
+ALWAYS_INLINE void unpack_k(const struct lanes *l, const struct k_type type, struct tile *t)
 {
-    type.head(&l, &t->k);
-    type.walk(&l, emit_dword, t->w);
+    type.head(l, &t->k);
+    type.walk(l, emit_dword, t->w);
 }
 
 ALWAYS_INLINE void unpack_32(struct lanes l, int n_blocks, const struct type32 type, struct tile *t)
