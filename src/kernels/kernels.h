@@ -175,6 +175,18 @@ void kern_topk(const float *scores, int n, int k, int32_t *ids);
  * times mscale, rounded to binary32. freqs from kern_rope_freqs: base^(-2i/n_rot) in binary64 with
  * our own pow. */
 void kern_rope_freqs(double base, int n_rot, double *freqs);
+/* YaRN (Peng and others, 2023): pairs that turn often over the context of training keep their
+ * frequency, those that turn rarely are slowed down by factor, a ramp lies in between. */
+struct kern_yarn {
+    double factor;               /* how much longer the context is */
+    double ext;                  /* weight of the ramp; 0: every pair is slowed down */
+    double n_ctx;                /* positions of training */
+    double beta_fast, beta_slow; /* turns over them from which on, and up to which */
+};
+/* Scale the frequencies that kern_rope_freqs gave. base above 1. */
+void kern_rope_yarn(const struct kern_yarn *y, double base, int n_rot, double *freqs);
+/* 1 + 0.1 mul ln(factor), 1 for factors up to 1: what YaRN multiplies cosines and sines with. */
+double kern_yarn_magnitude(double factor, double mul);
 void kern_rope_table(int64_t pos, const double *freqs, int n_half, double mscale, float *cosines,
                      float *sines);
 

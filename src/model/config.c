@@ -41,7 +41,7 @@ static int get_int(const struct reader *r, const char *key, int64_t fallback, in
     return 0;
 }
 
-static int get_float(const struct reader *r, const char *key, double fallback, double *out)
+static int get_signed(const struct reader *r, const char *key, double fallback, double *out)
 {
     char full[160];
     full_key(r, key, full, sizeof full);
@@ -51,11 +51,20 @@ static int get_float(const struct reader *r, const char *key, double fallback, d
         return rc;
     if (rc == 0)
         v = fallback;
-    if (!(v >= 0) || !isfinite(v))
-        return err_set(r->err, SL_E_FORMAT, full, "metadata key %s is not a finite number >= 0",
-                       full);
+    if (!isfinite(v))
+        return err_set(r->err, SL_E_FORMAT, full, "metadata key %s is not a finite number", full);
     *out = v;
     return 0;
+}
+
+static int get_float(const struct reader *r, const char *key, double fallback, double *out)
+{
+    int rc = get_signed(r, key, fallback, out);
+    if (rc < 0 || *out >= 0)
+        return rc;
+    char full[160];
+    full_key(r, key, full, sizeof full);
+    return err_set(r->err, SL_E_FORMAT, full, "metadata key %s is not a finite number >= 0", full);
 }
 
 static int find_arch(const struct gguf *g, struct model_config *c, struct sl_err *err)
@@ -78,6 +87,42 @@ static int find_arch(const struct gguf *g, struct model_config *c, struct sl_err
     return 0;
 }
 
+/* YaRN's keys. What the field calls attn_factor multiplies the magnitude; a log multiplier takes
+ * its growth with the factor back, as far as it says. */
+static int read_yarn(const struct reader *r, struct model_config *c)
+{
+    struct kern_yarn *y = &c->yarn;
+    double log_mul;
+    int rc, n_ctx;
+    if ((rc = get_float(r, "rope.scaling.factor", 1, &y->factor)) < 0 ||
+        (rc = get_int(r, "rope.scaling.original_context_length", c->n_ctx_train, 1, INT32_MAX / 2,
+                      &n_ctx)) < 0 ||
+        (rc = get_signed(r, "rope.scaling.yarn_ext_factor", 1, &y->ext)) < 0 ||
+        (rc = get_float(r, "rope.scaling.yarn_beta_fast", 32, &y->beta_fast)) < 0 ||
+        (rc = get_float(r, "rope.scaling.yarn_beta_slow", 1, &y->beta_slow)) < 0 ||
+        (rc = get_float(r, "rope.scaling.yarn_log_multiplier", 0, &log_mul)) < 0)
+        return rc;
+    y->n_ctx = n_ctx;
+    if (y->factor == 0)
+        y->factor = 1;
+    if (y->ext < 0) /* some converters write -1 for "as usual" */
+        y->ext = 1;
+    if (!(y->beta_fast > 0 && y->beta_slow > 0 && c->rope_base > 1))
+        return err_set(r->err, SL_E_FORMAT, r->arch,
+                       "YaRN with betas %g and %g and base %g makes no sense", y->beta_fast,
+                       y->beta_slow, c->rope_base);
+    c->rope_yarn = true;
+    if (y->ext != 0)
+        c->rope_magnitude = c->rope_magnitude * kern_yarn_magnitude(y->factor, 1) /
+                            kern_yarn_magnitude(y->factor, log_mul);
+    return 0;
+}
+
+static bool is_word(const struct gguf_str *s, const char *word)
+{
+    return s->n == strlen(word) && memcmp(s->p, word, s->n) == 0;
+}
+
 static int read_rope(const struct reader *r, struct model_config *c)
 {
     int rc;
@@ -85,7 +130,8 @@ static int read_rope(const struct reader *r, struct model_config *c)
         return rc;
     if (c->n_rot % 2)
         return err_set(r->err, SL_E_FORMAT, r->arch, "rope.dimension_count %d is odd", c->n_rot);
-    if ((rc = get_float(r, "rope.freq_base", 10000.0, &c->rope_base)) < 0)
+    if ((rc = get_float(r, "rope.freq_base", 10000.0, &c->rope_base)) < 0 ||
+        (rc = get_float(r, "rope.scaling.attn_factor", 1, &c->rope_magnitude)) < 0)
         return rc;
     if (c->rope_base < 1)
         return err_set(r->err, SL_E_FORMAT, r->arch, "rope.freq_base %g is below 1", c->rope_base);
@@ -95,9 +141,11 @@ static int read_rope(const struct reader *r, struct model_config *c)
     struct gguf_str s = {"none", 4};
     if ((rc = gguf_get_str(r->g, key, &s, r->err)) < 0)
         return rc;
-    if (s.n == 4 && memcmp(s.p, "none", 4) == 0)
+    if (is_word(&s, "none"))
         return 0;
-    if (s.n == 6 && memcmp(s.p, "linear", 6) == 0) {
+    if (is_word(&s, "yarn"))
+        return read_yarn(r, c);
+    if (is_word(&s, "linear")) {
         if ((rc = get_float(r, "rope.scaling.factor", 1, &c->rope_linear)) < 0)
             return rc;
         if (c->rope_linear == 0)

@@ -3,6 +3,7 @@
 #define MODEL_CONFIG_H
 
 #include "gguf/gguf.h"
+#include "kernels/kernels.h"
 
 /* Bounds on what a file may claim; far above any published model, far below what overflows. */
 #define MODEL_MAX_LAYERS  1024
@@ -27,6 +28,9 @@ struct model_config {
     float expert_scale; /* multiplies the routing weights after renormalising; 1: none */
     double rope_base;
     double rope_linear; /* frequencies are divided by this; 1: none */
+    bool rope_yarn;     /* frequencies are scaled by yarn */
+    struct kern_yarn yarn;
+    double rope_magnitude; /* of cosines and sines; 1: none */
 };
 
 /* SL_E_UNSUPPORTED names an unknown architecture with the supported list, or a feature that is not

@@ -168,7 +168,7 @@ static void embed_range(void *arg, int64_t begin, int64_t end, int tid)
                       (size_t)c->n_embd);
         for (int i = 0; w->scale && i < c->n_embd; i++)
             x[i] = x[i] * w->scale[0];
-        kern_rope_table(f->pos0 + t, f->m->rope_freqs, (int)half, 1.0,
+        kern_rope_table(f->pos0 + t, f->m->rope_freqs, (int)half, c->rope_magnitude,
                         f->rope_cos + (size_t)t * half, f->rope_sin + (size_t)t * half);
     }
 }

@@ -466,7 +466,7 @@ static int scale_freq(struct model *m, int i, double factor, struct sl_err *err)
         return err_set(err, SL_E_FORMAT, "RoPE",
                        "RoPE frequency %d is %g: rope.scaling.factor %g or rope_freqs.weight %g "
                        "makes no sense",
-                       i, f, m->cfg.rope_linear, factor);
+                       i, f, m->cfg.rope_yarn ? m->cfg.yarn.factor : m->cfg.rope_linear, factor);
     m->rope_freqs[i] = f;
     return 0;
 }
@@ -482,6 +482,8 @@ static int load_vectors(struct model *m, struct sl_err *err)
     const struct model_config *c = &m->cfg;
     const struct gguf_tensor *t = gguf_find_tensor(m->gguf, "rope_freqs.weight");
     kern_rope_freqs(c->rope_base, c->n_rot, m->rope_freqs);
+    if (c->rope_yarn)
+        kern_rope_yarn(&c->yarn, c->rope_base, c->n_rot, m->rope_freqs);
     float *factor = rc == 0 && t ? mem_calloc((size_t)c->n_rot / 2, sizeof(float)) : NULL;
     if (rc == 0 && t)
         rc = factor ? read_vector(&w, t, factor)
