@@ -237,7 +237,7 @@ static void add_key(struct ggufw *w, const struct hostile *h, const char *key, u
 
 static void add_vocabulary(struct ggufw *w, int n)
 {
-    char text[256][8];
+    char text[256][16];
     const char *token[256];
     static const char *const merge[] = {"t 1"};
     for (int i = 0; i < n; i++) {
