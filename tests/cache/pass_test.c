@@ -246,30 +246,41 @@ static void test_without_overlap(void **state)
 }
 
 /* Time spent waiting is stall, the rest is management; neither counts the caller's own time. */
+/* Stall and management together are the time inside the calls, no more: what the caller does in
+ * between is not theirs. Holds at any speed of the machine. */
 static void test_stall_is_waiting(void **state)
 {
     (void)state;
+    const double slack = 1e-3; /* of the clock's own reading */
     struct bench b;
     set_up(&b, 8, 0);
     io_reader_destroy(&b.r);
     cache_destroy(&b.c);
-    b.r = kit_fake(0, 0.01, 1);
+    b.r = kit_fake(0, 0.1, 1);
     b.c = kit_cache(&b.cfg, b.r);
+    double t0 = clock_now();
     ASK(&b, 0, 1); /* three parts, one after the other */
+    double inside = clock_now() - t0;
     struct cache_stats s = kit_stats(b.c);
-    assert_true(s.stall_s >= 0.03);
-    assert_true(s.mgmt_s >= 0);
+    assert_true(s.stall_s > 0);
+    assert_true(s.stall_s + s.mgmt_s <= inside + slack);
     struct expert_view v;
     struct sl_err err = {0};
     int index;
     int32_t id = 1;
+    t0 = clock_now();
     assert_int_equal(cache_pass_begin(b.c, 0, &id, NULL, 1, CACHE_AS_READY, &err), 0);
-    clock_sleep(0.1);
+    inside += clock_now() - t0;
+    clock_sleep(0.05);
+    t0 = clock_now();
     assert_int_equal(cache_pass_next(b.c, &index, &v, &err), 1);
-    clock_sleep(0.1);
+    inside += clock_now() - t0;
+    clock_sleep(0.05);
+    t0 = clock_now();
     cache_pass_end(b.c);
-    assert_true(kit_stats(b.c).stall_s == s.stall_s);
-    assert_true(kit_stats(b.c).mgmt_s < s.mgmt_s + 0.15);
+    inside += clock_now() - t0;
+    s = kit_stats(b.c);
+    assert_true(s.stall_s + s.mgmt_s <= inside + slack);
     tear_down(&b);
 }
 
