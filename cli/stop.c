@@ -31,9 +31,14 @@ static void say(const char *text)
     (void)!write(STDERR_FILENO, text, strlen(text));
 }
 
+/* Every thread that reads the mapping comes here, and several do at once: the first one speaks, the
+ * others wait for its _exit. */
 static void on_bad_map(int sig)
 {
+    static atomic_flag taken = ATOMIC_FLAG_INIT;
     (void)sig;
+    while (atomic_flag_test_and_set(&taken))
+        pause();
     say("sluice: ");
     say(mapped);
     say(": a mapped part cannot be read: the file became shorter, or its drive failed; "
@@ -44,7 +49,7 @@ static void on_bad_map(int sig)
 
 void stop_on_bad_map(const char *path)
 {
-    struct sigaction sa = {.sa_handler = on_bad_map, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction sa = {.sa_handler = on_bad_map};
     sigemptyset(&sa.sa_mask);
     mapped = path;
     sigaction(SIGBUS, &sa, NULL);

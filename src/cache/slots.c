@@ -2,8 +2,8 @@
 
 #include "base/mem.h"
 #include "base/size.h"
+#include "base/start.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -206,16 +206,10 @@ static void *populate(void *arg)
     return NULL;
 }
 
-/* The thread is a convenience: where it cannot be had, pages come when the reads touch them. It
- * takes no signals, which belong to the program's own threads. */
+/* The thread is a convenience: where it cannot be had, pages come when the reads touch them. */
 static void start_populate(struct cache_arena *a)
 {
-    sigset_t all, old;
-    sigfillset(&all);
-    if (pthread_sigmask(SIG_SETMASK, &all, &old) != 0)
-        return;
-    a->running = pthread_create(&a->thread, NULL, populate, a) == 0;
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    a->running = start_thread(&a->thread, "sluice-touch", populate, a) == 0;
 }
 
 int cache_map_arena(const struct cache_geometry *g, const struct cache_sizes *s,

@@ -2,10 +2,10 @@
  * Works on every system. */
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/start.h"
 #include "io/queue.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 struct threads {
     struct io_reader base; /* written by the thread that submits and reaps */
@@ -67,21 +67,15 @@ static void threads_destroy(struct io_reader *r)
     mem_free(t);
 }
 
-/* Signals belong to the program's own threads. */
 static int start_workers(struct threads *t, int n)
 {
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     int errnum = 0;
     while (t->n_workers < n) {
-        errnum = pthread_create(&t->workers[t->n_workers], NULL, work, t);
+        errnum = start_thread(&t->workers[t->n_workers], "sluice-io", work, t);
         if (errnum)
             break;
-        pthread_setname_np(t->workers[t->n_workers], "sluice-io");
         t->n_workers++;
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     return errnum;
 }
 

@@ -15,10 +15,10 @@
 #include "base/clock.h"
 #include "base/fpenv.h"
 #include "base/mem.h"
+#include "base/start.h"
 #include "base/sys.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -196,26 +196,20 @@ static void *work(void *arg)
     }
 }
 
-/* Signals go to the threads of the program, never to ours: their handlers may use what only those
- * may use. Returns how many threads were started. */
+/* Returns how many threads were started. */
 static int start_workers(struct pool *p, int *errnum)
 {
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
     int n = 0;
     *errnum = 0;
     for (; n < p->n_threads - 1; n++) {
         struct worker *w = &p->workers[n];
         *w = (struct worker){.pool = p, .tid = n + 1};
-        *errnum = pthread_create(&w->thread, NULL, work, w);
+        char name[24];
+        snprintf(name, sizeof name, "sluice-%d", w->tid);
+        *errnum = start_thread(&w->thread, name, work, w);
         if (*errnum)
             break;
-        char name[16];
-        snprintf(name, sizeof name, "sluice-%d", w->tid);
-        pthread_setname_np(w->thread, name);
     }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
     return n;
 }
 

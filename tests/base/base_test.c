@@ -4,6 +4,7 @@
 #include "base/fpenv.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "base/start.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +13,7 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fenv.h>
+#include <signal.h>
 #include <string.h>
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -232,6 +234,31 @@ static void test_fpenv(void **state)
 #endif
 }
 
+static void *own_mask(void *out)
+{
+    assert_int_equal(pthread_sigmask(SIG_BLOCK, NULL, out), 0);
+    return NULL;
+}
+
+/* What comes from outside goes to the program's threads; what a thread does to itself stays with
+ * it. */
+static void test_signals_of_a_thread(void **state)
+{
+    (void)state;
+    sigset_t mask, before, after;
+    pthread_t t;
+    own_mask(&before);
+    assert_int_equal(start_thread(&t, "a name", own_mask, &mask), 0);
+    pthread_join(t, NULL);
+    own_mask(&after);
+    for (int sig = 1; sig <= 31; sig++)
+        assert_int_equal(sigismember(&before, sig), sigismember(&after, sig));
+    assert_true(sigismember(&mask, SIGINT) && sigismember(&mask, SIGTERM));
+    assert_true(sigismember(&mask, SIGHUP) && sigismember(&mask, SIGALRM));
+    assert_false(sigismember(&mask, SIGBUS) || sigismember(&mask, SIGSEGV));
+    assert_false(sigismember(&mask, SIGFPE) || sigismember(&mask, SIGILL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,6 +272,7 @@ int main(void)
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_clock),
         cmocka_unit_test(test_fpenv),
+        cmocka_unit_test(test_signals_of_a_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
