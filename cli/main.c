@@ -20,6 +20,7 @@ static const struct command COMMANDS[] = {
     {"info", cmd_info, "what is in a model file"},
     {"tokenize", cmd_tokenize, "text to token ids"},
     {"bench", cmd_bench, "the speed of the kernels beside the machine's limits"},
+    {"ppl", cmd_ppl, "perplexity of a text"},
 };
 enum { N_COMMANDS = sizeof COMMANDS / sizeof COMMANDS[0] };
 

@@ -2,7 +2,7 @@
 #include "cli/run.h"
 
 #include "cli/commands.h"
-#include "cli/env.h"
+#include "cli/open.h"
 #include "cli/report.h"
 #include "cli/rss.h"
 #include "cli/stop.h"
@@ -91,45 +91,6 @@ static void end_line(struct run *r)
 }
 
 /* ---- Loading -------------------------------------------------------------------------------- */
-
-static void on_load(void *user, uint64_t done, uint64_t total)
-{
-    int *shown = user;
-    int percent = total > 0 ? (int)(100 * ((double)done / (double)total)) : 100;
-    if (percent == *shown)
-        return;
-    *shown = percent;
-    fprintf(stderr, "\rloading %d%%%s", percent, percent >= 100 ? "\r\033[K" : "");
-}
-
-static void on_note(void *user, const char *line)
-{
-    (void)user;
-    fprintf(stderr, "note: %s\n", line);
-}
-
-static int open_engine(struct run *r, struct sl_err *err)
-{
-    static char path[4096]; /* stop_on_bad_map keeps it */
-    const char *model = r->args->model;
-    if (model == NULL)
-        model = env_default_model(path, sizeof path);
-    if (model == NULL)
-        return err_set(err, SL_E_ARG, "--model",
-                       "no model: give -m FILE, or set SLUICE_MODEL to one");
-    struct sl_engine_options opt;
-    int shown = -1;
-    run_opts_engine(r->args, &opt);
-    opt.user = &shown;
-    opt.on_note = on_note;
-    if (isatty(STDERR_FILENO))
-        opt.on_load = on_load;
-    stop_on_bad_map(model);
-    int rc = sl_engine_open(model, &opt, &r->engine, err);
-    if (opt.on_load != NULL && shown >= 0 && shown < 100)
-        fprintf(stderr, "\r\033[K"); /* the error stands on a line of its own */
-    return rc;
-}
 
 /* A model smaller than its context holds far fewer steps than -n allows. */
 static size_t max_ids(const struct run *r)
@@ -253,7 +214,7 @@ static int run_all(struct run *r, struct sl_err *err)
     if (rc == SL_OK)
         rc = run_out_open(r->args, &r->out, err);
     if (rc == SL_OK)
-        rc = open_engine(r, err);
+        rc = open_engine(r->args, &r->engine, err);
     r->t_request = clock_now();
     if (rc == SL_OK)
         rc = open_session(r, err);

@@ -20,6 +20,12 @@ struct run_args {
 
 /* Parse and validate. OPTS_GO, or the exit status when the command ends here (help, error). */
 int run_opts_parse(int argc, char **argv, struct run_args *a);
+/* The rows that say which model runs and how (no prompt, sampling or files), for other commands
+ * whose values begin with a struct run_args; at most max. The number of them. */
+size_t run_opts_model_rows(struct opt_row *rows, size_t max);
+/* The rules between options, of any command with such rows. */
+int run_opts_check(const struct opt_cmd *cmd, const struct opt_seen *seen, const struct run_args *a,
+                   struct sl_err *err);
 /* The library's options for these arguments. */
 void run_opts_engine(const struct run_args *a, struct sl_engine_options *opt);
 void run_opts_sampling(const struct run_args *a, struct sl_sampling *s);

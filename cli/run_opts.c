@@ -140,12 +140,13 @@ static bool same_file_name(const char *a, const char *b)
 }
 
 /* Every rule has a case in tests/cli/cases. */
-static int validate(const struct run_args *a, const struct opt_seen *seen, struct sl_err *err)
+int run_opts_check(const struct opt_cmd *cmd, const struct opt_seen *seen, const struct run_args *a,
+                   struct sl_err *err)
 {
     static const char *const prompts[] = {"--prompt", "--file", "--token-ids"};
     for (int i = 0; i < 3; i++) {
         for (int j = i + 1; j < 3; j++) {
-            if (opts_given(&RUN, seen, prompts[i]) && opts_given(&RUN, seen, prompts[j]))
+            if (opts_given(cmd, seen, prompts[i]) && opts_given(cmd, seen, prompts[j]))
                 return err_set(err, SL_E_ARG, prompts[j], "%s and %s exclude each other",
                                prompts[i], prompts[j]);
         }
@@ -153,16 +154,16 @@ static int validate(const struct run_args *a, const struct opt_seen *seen, struc
     if (a->chatml && a->token_ids != NULL)
         return err_set(err, SL_E_ARG, "--chatml",
                        "--chatml wraps text; it cannot be used with --token-ids");
-    if (opts_given(&RUN, seen, "--cache-mb") && opts_given(&RUN, seen, "--cache-slots"))
+    if (opts_given(cmd, seen, "--cache-mb") && opts_given(cmd, seen, "--cache-slots"))
         return err_set(err, SL_E_ARG, "--cache-slots",
                        "--cache-mb and --cache-slots exclude each other");
-    if (a->stream == 0 && opts_given(&RUN, seen, "--cache-slots"))
+    if (a->stream == 0 && opts_given(cmd, seen, "--cache-slots"))
         return err_set(err, SL_E_ARG, "--cache-slots",
                        "--no-moe-stream has no expert cache; --cache-slots means nothing there");
-    if (a->stream == 0 && opts_given(&RUN, seen, "--cache-mb") && a->cache_mb > 0)
+    if (a->stream == 0 && opts_given(cmd, seen, "--cache-mb") && a->cache_mb > 0)
         return err_set(err, SL_E_ARG, "--cache-mb",
                        "--no-moe-stream has no expert cache; --cache-mb means nothing there");
-    if (a->cache_mb == 0 && opts_given(&RUN, seen, "--cache-ceil-mb"))
+    if (a->cache_mb == 0 && opts_given(cmd, seen, "--cache-ceil-mb"))
         return err_set(err, SL_E_ARG, "--cache-ceil-mb",
                        "--cache-mb 0 means no cache; --cache-ceil-mb cannot bound it");
     if (same_file_name(a->logits_out, a->experts_out) ||
@@ -172,6 +173,21 @@ static int validate(const struct run_args *a, const struct opt_seen *seen, struc
     return SL_OK;
 }
 
+size_t run_opts_model_rows(struct opt_row *rows, size_t max)
+{
+    static const char *const own[] = {"--prompt", "--file", "--chatml", "--n-predict",
+                                      "--ignore-eos"};
+    size_t n = 0;
+    for (size_t i = 0; i < RUN.n_rows; i++) {
+        bool leave = strcmp(ROWS[i].group, G_SAMPLE) == 0 || strcmp(ROWS[i].group, G_DUMP) == 0;
+        for (size_t j = 0; !leave && j < sizeof own / sizeof *own; j++)
+            leave = strstr(ROWS[i].names, own[j]) != NULL;
+        if (!leave && n < max)
+            rows[n++] = ROWS[i];
+    }
+    return n;
+}
+
 int run_opts_parse(int argc, char **argv, struct run_args *a)
 {
     struct opt_seen seen;
@@ -179,7 +195,7 @@ int run_opts_parse(int argc, char **argv, struct run_args *a)
     int rc = opts_begin(&RUN, argc, argv, a, &seen);
     if (rc != OPTS_GO)
         return rc;
-    if (validate(a, &seen, &err) < 0) {
+    if (run_opts_check(&RUN, &seen, a, &err) < 0) {
         opts_fail(&err);
         return EXIT_USAGE;
     }

@@ -218,6 +218,22 @@ void sl_sampler_accept(struct sl_sampler *s, int32_t id);
 int sl_sampler_draw(struct sl_sampler *s, const float *logits, int32_t *id, struct sl_err *err);
 void sl_sampler_close(struct sl_sampler **s);
 
+/* ---- Scoring a given text ------------------------------------------------------------------- */
+
+struct sl_scores {
+    uint64_t tokens; /* scored */
+    uint64_t hits;   /* of them the model's first choice (equal logits: the lowest id) */
+    double nll;      /* mean of -log p of the tokens, nats; 0 when none was scored */
+    double ppl;      /* perplexity: exp(nll) */
+};
+
+struct sl_scorer;
+int sl_scorer_open(const struct sl_engine *e, struct sl_scorer **out, struct sl_err *err);
+/* The text goes on with id after these n_vocab logits. SL_E_NUMERIC when one is not finite. */
+int sl_scorer_add(struct sl_scorer *s, const float *logits, int32_t id, struct sl_err *err);
+void sl_scorer_get(const struct sl_scorer *s, struct sl_scores *out);
+void sl_scorer_close(struct sl_scorer **s);
+
 /* ---- Session -------------------------------------------------------------------------------- */
 
 /* Optional observers; called on the caller's thread, in rising position. */

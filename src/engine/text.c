@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "sample/sampler.h"
+#include "sample/scorer.h"
 
 static int no_vocab(struct sl_err *err)
 {
@@ -121,6 +122,49 @@ void sl_sampler_close(struct sl_sampler **s)
     if (!s || !*s)
         return;
     sampler_close(&(*s)->s);
+    mem_free(*s);
+    *s = NULL;
+}
+
+struct sl_scorer {
+    struct scorer *s;
+};
+
+int sl_scorer_open(const struct sl_engine *e, struct sl_scorer **out, struct sl_err *err)
+{
+    *out = NULL;
+    struct sl_scorer *s = mem_calloc(1, sizeof *s);
+    if (!s)
+        return err_set(err, SL_E_MEM, "perplexity", "no memory");
+    int rc = scorer_open(e->model->cfg.n_vocab, &e->model->kernels, &s->s, err);
+    if (rc < 0) {
+        mem_free(s);
+        return rc;
+    }
+    *out = s;
+    return 0;
+}
+
+int sl_scorer_add(struct sl_scorer *s, const float *logits, int32_t id, struct sl_err *err)
+{
+    uint64_t fp = fpenv_enter();
+    int rc = scorer_add(s->s, logits, id, err);
+    fpenv_restore(fp);
+    return rc;
+}
+
+void sl_scorer_get(const struct sl_scorer *s, struct sl_scores *out)
+{
+    uint64_t fp = fpenv_enter();
+    scorer_get(s->s, out);
+    fpenv_restore(fp);
+}
+
+void sl_scorer_close(struct sl_scorer **s)
+{
+    if (!s || !*s)
+        return;
+    scorer_close(&(*s)->s);
     mem_free(*s);
     *s = NULL;
 }

@@ -1,0 +1,11 @@
+/* open.h: opening the model that a command line names. */
+#ifndef CLI_OPEN_H
+#define CLI_OPEN_H
+
+#include "cli/run.h"
+
+/* Open the model of -m, the environment or the default. Progress (on a terminal) and notes go to
+ * standard error. Once per process: the path stays known for a message (stop_on_bad_map). */
+int open_engine(const struct run_args *a, struct sl_engine **out, struct sl_err *err);
+
+#endif
