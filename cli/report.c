@@ -49,6 +49,8 @@ void report_mode(const struct sl_engine_plan *p)
     fprintf(stderr, ", total %.1f", mib(p->total_bytes));
     if (p->limit_bytes > 0)
         fprintf(stderr, " of %.1f", mib(p->limit_bytes));
+    if (p->marks[0])
+        fprintf(stderr, "; %s", p->marks);
     fputc('\n', stderr);
 }
 
@@ -171,6 +173,21 @@ static void print_cache(const struct run_report *r)
             (unsigned long long)d->evictions, (unsigned long long)d->rereads);
 }
 
+static void print_replay(const struct run_report *r)
+{
+    const struct sl_stats *s = &r->stats;
+    if (!r->plan.replay)
+        return;
+    fprintf(stderr,
+            "route-replay: %llu/%llu choices from the recording (%.1f%%), the others the router's",
+            (unsigned long long)s->experts_replayed, (unsigned long long)s->experts_routed,
+            100 * per((double)s->experts_replayed, (double)s->experts_routed));
+    if (s->replay_rounds)
+        fprintf(stderr, "; its decoded tokens were used up %llu times and began again",
+                (unsigned long long)s->replay_rounds);
+    fputc('\n', stderr);
+}
+
 static void print_memory(const struct run_report *r)
 {
     fprintf(stderr, "memory: high-water mark %.1f MiB", mib(r->stats.mem_peak));
@@ -193,5 +210,6 @@ void report_print(struct run_report *r)
         print_stream_prompt(r);
         print_cache(r);
     }
+    print_replay(r);
     print_memory(r);
 }

@@ -8,7 +8,7 @@
 /* The command line, as the option table fills it (cli/opts.h gives the types). */
 struct run_args {
     /* model and text */
-    const char *model, *prompt, *file, *token_ids, *logits_out, *experts_out, *ids_out;
+    const char *model, *prompt, *file, *route_replay, *token_ids, *logits_out, *experts_out, *ids_out;
     int64_t n_predict, n_ctx, threads, ubatch, cpu, k_type, v_type, chatml, ignore_eos;
     /* sampling */
     double temp, top_p, min_p, repeat_penalty;

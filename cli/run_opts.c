@@ -112,6 +112,10 @@ static const struct opt_row ROWS[] = {
      "Write float32 logits, one row per position of prompt and answer", G_DUMP, NULL},
     {"--experts-out", OPT_STR, AT(experts_out), "FILE", 0, 0, NULL, NULL, NULL,
      "Write int32 rows: position, block, the chosen expert ids ascending", G_DUMP, NULL},
+    {"--route-replay", OPT_STR, AT(route_replay), "TRACE", 0, 0, NULL, NULL, NULL,
+     "Follow a recorded routing instead of the router, to measure with real locality; the text "
+     "means nothing",
+     G_DUMP, NULL},
     {"--ids-out", OPT_STR, AT(ids_out), "FILE", 0, 0, NULL, NULL, NULL,
      "Write the ids of prompt and answer as int32", G_DUMP, NULL},
 };
@@ -219,6 +223,7 @@ void run_opts_engine(const struct run_args *a, struct sl_engine_options *opt)
     opt->io_split = (int)a->io_split;
     opt->direct = a->odirect != 0;
     opt->overlap = a->overlap != 0;
+    opt->route_replay = a->route_replay;
     opt->n_ctx = (int)a->n_ctx;
     opt->ubatch = (int)a->ubatch;
     opt->k_type = (enum sl_kv_type)a->k_type;

@@ -116,6 +116,11 @@ struct sl_engine_options {
     /* Called with one line about a fallback (buffered reads, another engine); may be NULL. */
     void (*on_note)(void *user, const char *line);
     void *user;
+    /* Follow the expert choices of a recorded routing ("route_trace v1") instead of the router's:
+     * prompt tokens by position, decoded ones in order and then from the start again. Experts per
+     * token are the recording's; weights are the model's own softmax at these ids, renormalised.
+     * For measurements: the text means nothing. NULL: none. */
+    const char *route_replay;
 };
 
 /* Fill with the defaults of `sluice run`. Any thread. */
@@ -126,6 +131,7 @@ struct sl_model_info {
     const char *arch, *name;
     int n_layer, n_embd, n_head, n_head_kv, n_vocab, n_ctx_train;
     int n_expert, n_expert_used; /* 0 for dense models */
+    int n_expert_run;            /* experts per token in this engine: options may change it */
     uint64_t file_bytes, dense_bytes, expert_bytes;
     uint64_t token_expert_bytes; /* bytes of the experts that one token routes to, all layers */
     bool has_vocab;
@@ -146,6 +152,9 @@ struct sl_engine_plan {
     uint64_t cache_min_bytes;          /* smallest legal cache; 0 where nothing is streamed */
     bool cache_auto;
     const char *direct_note; /* why not direct; "" when direct */
+    bool replay;             /* a recorded routing is followed */
+    char marks[384];         /* what makes this run another than the model's own, to be printed with
+                                every result; "": nothing */
 };
 
 struct sl_engine;
@@ -283,6 +292,9 @@ struct sl_stats {
     struct sl_phase_stats prompt, decode;
     uint64_t cache_resident_bytes;
     uint64_t mem_now, mem_peak; /* bytes that went through the engine's allocator */
+    uint64_t experts_routed;    /* choices of an expert for a token in a layer, both phases */
+    uint64_t experts_replayed;  /* of these, taken from the recorded routing */
+    uint64_t replay_rounds;     /* how often its decoded tokens were used up */
 };
 void sl_session_stats(const struct sl_session *s, struct sl_stats *out);
 

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/sys.h"
 #include "engine/options.h"
+#include "engine/routing.h"
 #include "model/arch/arch.h"
 
 static enum kern_level level_of(enum sl_cpu_level level)
@@ -124,6 +125,9 @@ static int open_all(struct sl_engine *e, const char *path, struct sl_err *err)
         (rc = vocab_open(e->gguf, &e->vocab, err)) < 0 || (rc = check_vocab(e, path, err)) < 0 ||
         (rc = model_open_files(e->model, e->opt.direct, err)) < 0)
         return rc;
+    e->model_top_k = e->model->cfg.n_expert_used;
+    if ((rc = routing_open(e, err)) < 0)
+        return rc;
     find_direct(e);
     e->plan.cpu_level = kernels_level_name(e->model->kernels.level);
     e->cache_layers = mem_calloc((size_t)e->model->cfg.n_layer, sizeof *e->cache_layers);
@@ -178,6 +182,7 @@ void sl_engine_close(struct sl_engine **pe)
     pool_destroy(&e->pool);
     model_free(&e->model);
     vocab_close(&e->vocab);
+    routing_close(e);
     mem_free(e->cache_layers);
     gguf_close(&e->gguf);
     mem_free(e);
@@ -196,7 +201,8 @@ void sl_engine_info(const struct sl_engine *e, struct sl_model_info *out)
                                   .n_vocab = c->n_vocab,
                                   .n_ctx_train = c->n_ctx_train,
                                   .n_expert = c->n_expert,
-                                  .n_expert_used = c->n_expert_used,
+                                  .n_expert_used = e->model_top_k,
+                                  .n_expert_run = c->n_expert_used,
                                   .file_bytes = gguf_file_bytes(e->gguf),
                                   .dense_bytes = model_dense_bytes(e->model),
                                   .expert_bytes = model_expert_bytes(e->model),

@@ -19,7 +19,11 @@ struct sl_engine {
     struct io_reader *reader; /* NULL unless streamed */
     struct cache *cache;      /* likewise */
     struct cache_layer *cache_layers;
+    struct route_options route;
+    struct route_script script; /* what route.script points at */
     struct sl_engine_plan plan;
+    int model_top_k; /* experts per token as the file says; cfg.n_expert_used: as this engine runs
+                      */
     int n_sessions;
     const struct engine_reader *source; /* while opening; NULL: the options' own */
 };

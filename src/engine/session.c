@@ -42,6 +42,7 @@ int sl_session_open(struct sl_engine *e, struct sl_session **out, struct sl_err 
         return rc;
     }
     s->f.cancel = &s->cancel;
+    s->f.route = e->route;
     e->n_sessions++;
     *out = s;
     return 0;
@@ -207,6 +208,10 @@ void sl_session_stats(const struct sl_session *s, struct sl_stats *out)
         cache_get_stats(s->e->cache, &cs);
         out->cache_resident_bytes = cs.resident_bytes;
     }
+    out->experts_routed = s->f.route_counts.routed;
+    out->experts_replayed = s->f.route_counts.replayed;
+    if (s->e->route.script && s->e->script.n_tokens[1])
+        out->replay_rounds = (uint64_t)(s->f.n_decoded / s->e->script.n_tokens[1]);
     out->mem_now = mem_now();
     out->mem_peak = mem_peak();
 }

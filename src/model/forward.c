@@ -244,6 +244,8 @@ int forward_batch(struct forward *f, const int32_t *ids, int n, int pos0, bool p
     }
     if (rc == 0)
         rc = head(f, sink, err);
+    if (rc == 0 && !prompt)
+        f->n_decoded += n;
     f->compute_s += clock_now() - t0 - f->cache_call_s;
     return rc;
 }

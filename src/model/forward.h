@@ -10,6 +10,7 @@
 
 #include "cache/cache.h"
 #include "model/kv.h"
+#include "model/route.h"
 #include "model/weights.h"
 #include "thread/pool.h"
 
@@ -53,6 +54,10 @@ struct forward {
     /* What `packed` holds */
     const float *packed_src;
     enum act_kind packed_kind;
+
+    struct route_options route; /* set by the session after forward_open */
+    struct route_counts route_counts;
+    int64_t n_decoded; /* tokens of decode batches, in total */
 
     _Atomic int *cancel; /* owned by the session; not 0: stop at the next layer */
     void (*on_experts)(void *user, int pos, int block, const int32_t *ids, int k);

@@ -45,7 +45,7 @@ static int prepare(const struct run_spec *spec, const struct sl_engine *e, struc
     r->n_pos = spec->n_prompt + spec->n_step;
     r->n_vocab = r->info.n_vocab;
     r->n_layer = r->info.n_layer;
-    r->k = r->info.n_expert_used;
+    r->k = r->info.n_expert_run;
     r->logits = calloc((size_t)r->n_pos * (size_t)r->n_vocab, sizeof *r->logits);
     size_t n_ids = expert_at(r, r->n_pos, 0);
     r->experts = malloc(n_ids * sizeof *r->experts + 1);
