@@ -19,6 +19,7 @@ static const struct command COMMANDS[] = {
     {"run", cmd_run, "one prompt, one answer"},
     {"info", cmd_info, "what is in a model file"},
     {"tokenize", cmd_tokenize, "text to token ids"},
+    {"replay", cmd_replay, "cache policies on a recorded routing"},
     {"bench", cmd_bench, "the speed of the kernels beside the machine's limits"},
     {"ppl", cmd_ppl, "perplexity of a text"},
 };

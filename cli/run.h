@@ -15,7 +15,7 @@ struct run_args {
     int64_t top_k, seed;
     /* streaming */
     int64_t stream, ram, cache_mb, cache_slots, cache_floor_mb, cache_ceil_mb;
-    int64_t io_threads, io_engine, io_split, odirect, overlap, dense;
+    int64_t io_threads, io_engine, io_split, odirect, overlap, dense, cache_policy;
 };
 
 /* Parse and validate. OPTS_GO, or the exit status when the command ends here (help, error). */

@@ -25,6 +25,9 @@ static const struct opt_word DENSE_WORDS[] = {
     {"anon", SL_DENSE_ANON}, {"mmap", SL_DENSE_MMAP}, {"warm", SL_DENSE_WARM}, {NULL, 0}};
 static const struct opt_word IO_WORDS[] = {
     {"auto", SL_IO_AUTO}, {"threads", SL_IO_THREADS}, {"plain", SL_IO_PLAIN}, {NULL, 0}};
+/* Values are places in this table. */
+static const struct opt_word POLICY_WORDS[] = {
+    {"echo", 0}, {"lfu-decay", 1}, {"lru", 2}, {NULL, 0}};
 static const struct opt_word AUTO_MB[] = {{"auto", SL_CACHE_AUTO}, {NULL, 0}};
 static const struct opt_word UNSET_SLOTS[] = {{"unset", SL_CACHE_UNSET}, {NULL, 0}};
 
@@ -91,6 +94,9 @@ static const struct opt_row ROWS[] = {
      "What --cache-mb auto leaves free of the machine's memory", G_STREAM, NULL},
     {"--cache-ceil-mb", OPT_INT, AT(cache_ceil_mb), "N", 0, 1e9, "0", "0: no bound", "MiB",
      "What --cache-mb auto takes at most", G_STREAM, NULL},
+    {"--cache-policy", OPT_ENUM, AT(cache_policy), NULL, 0, 0, "echo", NULL, NULL,
+     "Which cached expert gives way to a new one; the text does not depend on it", G_STREAM,
+     POLICY_WORDS},
     {"--io-threads", OPT_INT, AT(io_threads), "N", 1, 64, "4", NULL, "reads", "Reads in flight",
      G_STREAM, NULL},
     {"--io-engine", OPT_ENUM, AT(io_engine), NULL, 0, 0, "auto", NULL, NULL,
@@ -167,6 +173,11 @@ int run_opts_check(const struct opt_cmd *cmd, const struct opt_seen *seen, const
     if (a->stream == 0 && opts_given(cmd, seen, "--cache-mb") && a->cache_mb > 0)
         return err_set(err, SL_E_ARG, "--cache-mb",
                        "--no-moe-stream has no expert cache; --cache-mb means nothing there");
+    bool none = a->stream == 0 || (opts_given(cmd, seen, "--cache-mb") && a->cache_mb == 0) ||
+                (opts_given(cmd, seen, "--cache-slots") && a->cache_slots == 0);
+    if (none && opts_given(cmd, seen, "--cache-policy"))
+        return err_set(err, SL_E_ARG, "--cache-policy",
+                       "there is no expert cache; --cache-policy means nothing");
     if (a->cache_mb == 0 && opts_given(cmd, seen, "--cache-ceil-mb"))
         return err_set(err, SL_E_ARG, "--cache-ceil-mb",
                        "--cache-mb 0 means no cache; --cache-ceil-mb cannot bound it");
@@ -218,6 +229,7 @@ void run_opts_engine(const struct run_args *a, struct sl_engine_options *opt)
     opt->cache_slots = a->cache_slots;
     opt->cache_floor_mb = (uint64_t)a->cache_floor_mb;
     opt->cache_ceil_mb = (uint64_t)a->cache_ceil_mb;
+    opt->cache_policy = POLICY_WORDS[a->cache_policy].name;
     opt->io_engine = (enum sl_io_engine)a->io_engine;
     opt->io_threads = (int)a->io_threads;
     opt->io_split = (int)a->io_split;

@@ -121,6 +121,9 @@ struct sl_engine_options {
      * token are the recording's; weights are the model's own softmax at these ids, renormalised.
      * For measurements: the text means nothing. NULL: none. */
     const char *route_replay;
+    /* Which expert gives up its slot: "echo", "lfu-decay", "lru" (docs/cache-policy.md); NULL: the
+     * first. */
+    const char *cache_policy;
 };
 
 /* Fill with the defaults of `sluice run`. Any thread. */

@@ -29,19 +29,29 @@ static int count_reqs_per_load(const struct cache_config *cfg, const struct cach
     return (int)most;
 }
 
+static uint64_t count_policy(const struct cache_config *cfg, const struct cache_geometry *g)
+{
+    const struct cache_policy_ops *ops = cache_choose_policy(cfg);
+    struct cache_shape *s = ops ? cache_make_shape(cfg, g) : NULL;
+    uint64_t n = s ? ops->measure(s) : 0; /* else making the cache fails too */
+    mem_free(s);
+    return n;
+}
+
 uint64_t cache_count_tables(const struct cache_config *cfg, const struct cache_geometry *g)
 {
     uint64_t slots = g->n_transit, loads = count_loads(cfg, g);
     for (int i = 0; i < g->n_classes; i++)
         slots += g->cls[i].n_slots;
-    uint64_t per_slot = sizeof(struct cache_slot) + 3 * sizeof(int32_t);
+    uint64_t per_slot = sizeof(struct cache_slot) + sizeof(int32_t);
     uint64_t per_item = sizeof(struct pass_item) + sizeof(struct pass_rank) + sizeof(int32_t);
     uint64_t per_load = sizeof(struct load) +
                         (uint64_t)count_reqs_per_load(cfg, g) * sizeof(struct io_req);
     return sizeof(struct cache) + slots * per_slot + loads * per_load +
            (uint64_t)g->max_experts * per_item + (uint64_t)g->n_experts * 9 +
            (uint64_t)cfg->n_layers * (sizeof(struct cache_layer) + 2 * sizeof(int32_t)) +
-           (uint64_t)g->n_classes * (sizeof(struct cache_class) + sizeof(struct slot_pool));
+           (uint64_t)g->n_classes * (sizeof(struct cache_class) + sizeof(struct slot_pool)) +
+           count_policy(cfg, g);
 }
 
 static int check_files(const struct cache_layer *ly, int l, size_t align, struct sl_err *err)
@@ -80,7 +90,7 @@ static int make_layers(struct cache *c, const struct cache_config *cfg, struct s
         c->first_key[l] = key;
         if (c->geo.layer_class[l] >= 0)
             key += c->layers[l].n_experts;
-        int rc = check_files(&c->layers[l], (int)l, cfg->align, err);
+        int rc = cfg->dry ? 0 : check_files(&c->layers[l], (int)l, cfg->align, err);
         if (rc)
             return rc;
     }
@@ -98,7 +108,8 @@ static void fill_pool(struct cache *c, int i, int first, uint64_t slot_bytes)
     p->n_free = p->n;
     for (int s = 0; s < p->n; s++) {
         c->slot[first + s] = (struct cache_slot){
-            .base = c->arena.base + c->arena.region[i].at + (uint64_t)s * slot_bytes,
+            .base = c->cfg.dry ? NULL
+                               : c->arena.base + c->arena.region[i].at + (uint64_t)s * slot_bytes,
             .pool = i,
             .layer = -1,
             .key = -1,
@@ -108,7 +119,19 @@ static void fill_pool(struct cache *c, int i, int first, uint64_t slot_bytes)
     }
 }
 
-static int make_slots(struct cache *c, const struct cache_policy_ops *ops, struct sl_err *err)
+static int make_policy(struct cache *c, const struct cache_policy_ops *ops, struct sl_err *err)
+{
+    if (cache_transit(c)->first == 0)
+        return 0; /* no slot that it could rule */
+    struct cache_shape *s = cache_make_shape(&c->cfg, &c->geo);
+    if (!s)
+        return err_set(err, SL_E_MEM, "cache", "no memory for the replacement policy");
+    int rc = ops->create(s, &c->policy, err);
+    mem_free(s);
+    return rc;
+}
+
+static int make_slots(struct cache *c, struct sl_err *err)
 {
     int n_classes = c->geo.n_classes;
     c->pool = mem_calloc((size_t)n_classes + 1, sizeof *c->pool);
@@ -125,16 +148,11 @@ static int make_slots(struct cache *c, const struct cache_policy_ops *ops, struc
     c->free_stacks = mem_calloc((size_t)total, sizeof *c->free_stacks);
     if (!c->slot || !c->free_stacks)
         return err_set(err, SL_E_MEM, "cache", "no memory for the table of %d slots", c->n_slots);
-    int rc = cache_map_arena(&c->geo, &c->sizes, &c->arena, err);
+    int rc = c->cfg.dry ? 0 : cache_map_arena(&c->geo, &c->sizes, &c->arena, err);
     if (rc)
         return rc;
-    for (int i = 0, first = 0; i <= n_classes; first += c->pool[i++].n) {
+    for (int i = 0, first = 0; i <= n_classes; first += c->pool[i++].n)
         fill_pool(c, i, first, i < n_classes ? c->geo.cls[i].slot_bytes : c->sizes.slot_bytes_max);
-        if (i < n_classes && c->pool[i].n)
-            rc = ops->create(c->pool[i].n, (int)c->geo.n_experts, &c->pool[i].policy, err);
-        if (rc)
-            return rc;
-    }
     return 0;
 }
 
@@ -163,7 +181,7 @@ int cache_create(const struct cache_config *cfg, struct io_reader *reader, struc
                  struct sl_err *err)
 {
     *out = NULL;
-    const struct cache_policy_ops *ops = cache_find_policy(cfg->policy);
+    const struct cache_policy_ops *ops = cache_choose_policy(cfg);
     if (!ops)
         return err_set(err, SL_E_ARG, cfg->policy, "there is no cache policy of this name");
     struct cache *c = mem_calloc(1, sizeof *c);
@@ -183,7 +201,9 @@ int cache_create(const struct cache_config *cfg, struct io_reader *reader, struc
         rc = make_layers(c, cfg, err);
     }
     if (rc == 0)
-        rc = make_slots(c, ops, err);
+        rc = make_slots(c, err);
+    if (rc == 0)
+        rc = make_policy(c, ops, err);
     if (rc == 0)
         rc = make_loads(c, err);
     if (rc) {
@@ -204,9 +224,8 @@ void cache_destroy(struct cache **cp)
     while (cache_reap_loads(c, true))
         ;
     cache_unmap_arena(&c->arena);
-    for (int i = 0; c->pool && i < c->geo.n_classes; i++)
-        if (c->pool[i].policy)
-            c->pool[i].policy->ops->destroy(c->pool[i].policy);
+    if (c->policy)
+        c->policy->ops->destroy(c->policy);
     mem_free(c->pool);
     mem_free(c->slot);
     mem_free(c->free_stacks);

@@ -26,6 +26,7 @@ struct cache_layer {
     struct cache_part part[CACHE_MAX_PARTS];
 };
 
+struct cache_future;
 struct cache_config {
     const struct cache_layer *layers; /* copied */
     int n_layers;
@@ -37,6 +38,10 @@ struct cache_config {
     int split;          /* page-aligned chunks per expert, >= 1 */
     bool overlap;       /* false: a pass waits for its reads before it hands anything out */
     const char *policy; /* a name of cache/policy.h; NULL: the default */
+    /* Decide everything, read and hold nothing: for replays. There is no reader, parts need no
+     * file, views are empty. */
+    bool dry;
+    const struct cache_future *future; /* not NULL: Belady's optimum instead of policy */
 };
 
 struct cache_sizes {
@@ -56,7 +61,7 @@ int cache_measure(const struct cache_config *cfg, struct cache_sizes *out, struc
 
 struct cache;
 int cache_create(const struct cache_config *cfg, struct io_reader *reader, struct cache **out,
-                 struct sl_err *err); /* reader: borrowed */
+                 struct sl_err *err); /* reader: borrowed; NULL for a dry one */
 void cache_destroy(struct cache **c);
 
 /* A prompt begins or ends: counts of this prompt's routing are reset, and decide what stays (a
@@ -72,6 +77,11 @@ enum cache_order {
 struct expert_view {
     const uint8_t *part[CACHE_MAX_PARTS]; /* unaligned; exactly the slice's bytes may be read */
 };
+/* Before cache_pass_begin, optional: what the layer's router chose for each token, n_tokens rows of
+ * k distinct ids in any order (-1 fills up short rows), valid until cache_pass_begin returns. The
+ * policy learns more from it than from the pass's own list, which is taken for one token's when
+ * this is not called. */
+void cache_note_routing(struct cache *c, int layer, const int32_t *ids, int n_tokens, int k);
 /* ids: n distinct experts, ascending. counts: tokens that chose each. Submits the first reads and
  * returns. One pass at a time. */
 int cache_pass_begin(struct cache *c, int layer, const int32_t *ids, const int32_t *counts, int n,

@@ -33,9 +33,8 @@ struct cache_slot {
 /* The slots of one class, or the transit slots: [first, first + n) of the cache's slots. */
 struct slot_pool {
     int first, n;
-    int n_free, n_spec;          /* n_spec: slots with spec set */
-    int32_t *free;               /* a stack; the lowest slot on top at first */
-    struct cache_policy *policy; /* NULL for transit and for empty pools */
+    int n_free, n_spec; /* n_spec: slots with spec set */
+    int32_t *free;      /* a stack; the lowest slot on top at first */
 };
 
 /* The requests of one expert that is being read. */
@@ -88,7 +87,8 @@ struct cache {
     struct cache_geometry geo;
     struct cache_sizes sizes;
     struct cache_arena arena;
-    struct io_reader *reader; /* borrowed */
+    struct io_reader *reader;    /* borrowed; NULL when dry */
+    struct cache_policy *policy; /* NULL when there are no cache slots */
 
     struct cache_slot *slot;
     int n_slots;
@@ -104,10 +104,12 @@ struct cache {
     struct load *load;
     struct io_req *req; /* the loads' */
     struct load *free_load;
-    int n_loads, n_open; /* open: in flight */
+    struct load *dry_load; /* reads of a dry cache that have not been reaped */
+    int n_loads, n_open;   /* open: in flight */
     int reqs_per_load;
 
     struct pass pass;
+    struct cache_routing noted; /* of the next pass; n_tokens 0: not noted */
     struct ahead ahead;
     bool in_prompt;
     struct cache_stats stats;
@@ -137,6 +139,12 @@ static inline void cache_push_ready(struct pass *p, int i)
 /* cache.c */
 uint64_t cache_count_tables(const struct cache_config *cfg, const struct cache_geometry *g);
 
+/* shape.c: what a policy is told about the cache; free with mem_free. NULL: no memory. */
+struct cache_shape *cache_make_shape(const struct cache_config *cfg,
+                                     const struct cache_geometry *g);
+/* cfg's policy; NULL: there is none of that name. */
+const struct cache_policy_ops *cache_choose_policy(const struct cache_config *cfg);
+
 /* load.c: slots and reads */
 int cache_pop_slot(struct slot_pool *p); /* -1: none is free */
 void cache_free_slot(struct cache *c, int slot);
@@ -155,6 +163,7 @@ void cache_poll_loads(struct cache *c);
 
 /* plan.c: the steps of a pass's beginning, in this order */
 void cache_look_up_items(struct cache *c, const int32_t *ids, const int32_t *counts);
+void cache_tell_routing(struct cache *c, const int32_t *ids);
 void cache_plan_misses(struct cache *c);
 void cache_tell_policy(struct cache *c);
 

@@ -91,6 +91,11 @@ static void drain_reads(struct cache *c)
         ;
 }
 
+void cache_note_routing(struct cache *c, int layer, const int32_t *ids, int n_tokens, int k)
+{
+    c->noted = (struct cache_routing){.layer = layer, .n_tokens = n_tokens, .k = k, .ids = ids};
+}
+
 int cache_pass_begin(struct cache *c, int layer, const int32_t *ids, const int32_t *counts, int n,
                      enum cache_order order, struct sl_err *err)
 {
@@ -109,6 +114,7 @@ int cache_pass_begin(struct cache *c, int layer, const int32_t *ids, const int32
     p->err.code = 0;
     cache_look_up_items(c, ids, counts);
     cache_drop_ahead(c, layer);
+    cache_tell_routing(c, ids);
     cache_plan_misses(c);
     cache_tell_policy(c);
     issue_reads(c);
@@ -202,6 +208,8 @@ static void fill_view(const struct cache *c, const struct pass_item *it, struct 
     const struct cache_layer *ly = &c->layers[c->pass.layer];
     const struct cache_class *k = &c->geo.cls[c->geo.layer_class[c->pass.layer]];
     *view = (struct expert_view){0};
+    if (c->cfg.dry)
+        return;
     for (int j = 0; j < ly->n_parts; j++)
         view->part[j] = c->slot[it->slot].base + k->part_at[j] +
                         cache_get_window(&ly->part[j], it->expert, c->cfg.align).skip;

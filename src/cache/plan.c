@@ -45,10 +45,22 @@ void cache_look_up_items(struct cache *c, const int32_t *ids, const int32_t *cou
     }
 }
 
+/* The policy learns what was routed before it is asked for victims. */
+void cache_tell_routing(struct cache *c, const int32_t *ids)
+{
+    struct cache_routing r = c->noted;
+    if (r.layer != c->pass.layer || r.n_tokens < 1 || r.k < 1)
+        r = (struct cache_routing){
+            .layer = c->pass.layer, .n_tokens = 1, .k = c->pass.n, .ids = ids};
+    c->noted.n_tokens = 0;
+    r.prompt = c->in_prompt;
+    if (c->policy && c->policy->ops->observe)
+        c->policy->ops->observe(c->policy, &r);
+}
+
 struct victim_query {
     const struct cache *c;
-    int first;          /* the pool's first slot */
-    uint32_t candidate; /* how often this prompt routed the expert that wants room; 0: decode */
+    uint32_t candidate; /* how often this prompt routed the expert that wants room; 0: any may go */
 };
 
 /* In a prompt only experts that it routed less often give way, the least routed first; in decode
@@ -56,7 +68,7 @@ struct victim_query {
 static uint32_t victim_cost(const void *ctx, int slot)
 {
     const struct victim_query *q = ctx;
-    const struct cache_slot *s = &q->c->slot[q->first + slot];
+    const struct cache_slot *s = &q->c->slot[slot];
     if (s->item >= 0)
         return CACHE_COST_NEVER;
     if (q->candidate == 0)
@@ -68,22 +80,29 @@ static uint32_t victim_cost(const void *ctx, int slot)
 /* A cache slot for item i, promised to it; -1: it goes through transit. */
 static int find_room(struct cache *c, int i)
 {
-    struct slot_pool *p = &c->pool[c->geo.layer_class[c->pass.layer]];
+    int pool = c->geo.layer_class[c->pass.layer];
+    struct slot_pool *p = &c->pool[pool];
     if (p->n == 0)
         return -1;
     int slot = cache_pop_slot(p);
     if (slot < 0 && cache_reclaim_slot(c, p))
         slot = cache_pop_slot(p);
     if (slot < 0) {
-        struct victim_query q = {.c = c, .first = p->first};
-        if (c->in_prompt)
+        bool bound = c->in_prompt && !c->policy->ops->rank;
+        struct victim_query q = {.c = c};
+        if (bound)
             q.candidate = c->routed[item_key(c, i)];
-        int v = p->policy->ops->victim(p->policy, victim_cost, &q);
+        struct cache_wish w = {.pool = pool,
+                               .key = item_key(c, i),
+                               .may_decline = !bound,
+                               .cost = victim_cost,
+                               .ctx = &q};
+        int v = c->policy->ops->victim(c->policy, &w);
         if (v < 0)
             return -1;
         c->stats.evictions++;
-        c->known[c->slot[p->first + v].key] = 1;
-        cache_free_slot(c, p->first + v);
+        c->known[c->slot[v].key] = 1;
+        cache_free_slot(c, v);
         slot = cache_pop_slot(p);
     }
     struct cache_slot *s = &c->slot[slot];
@@ -103,6 +122,14 @@ static int compare_ranks(const void *a, const void *b)
     return x->item < y->item ? -1 : x->item > y->item;
 }
 
+/* Room is given out in this order; within equals by rising id. */
+static uint32_t rank_miss(const struct cache *c, int32_t key)
+{
+    if (c->policy && c->policy->ops->rank)
+        return c->policy->ops->rank(c->policy, key);
+    return c->in_prompt ? c->routed[key] : 0;
+}
+
 /* Which misses stay is settled here, by counts and policy alone; cache slots go to the most routed
  * of a prompt's batch. */
 void cache_plan_misses(struct cache *c)
@@ -111,8 +138,8 @@ void cache_plan_misses(struct cache *c)
     int n = 0;
     for (int i = 0; i < p->n; i++)
         if (p->item[i].state == ITEM_PLANNED)
-            p->rank[n++] = (struct pass_rank){c->in_prompt ? c->routed[item_key(c, i)] : 0, i};
-    if (c->in_prompt)
+            p->rank[n++] = (struct pass_rank){rank_miss(c, item_key(c, i)), i};
+    if (c->in_prompt || (c->policy && c->policy->ops->rank))
         qsort(p->rank, (size_t)n, sizeof *p->rank, compare_ranks);
     for (int j = 0; j < n; j++)
         p->item[p->rank[j].item].slot = find_room(c, p->rank[j].item);
@@ -122,17 +149,15 @@ void cache_plan_misses(struct cache *c)
 void cache_tell_policy(struct cache *c)
 {
     struct slot_pool *pool = &c->pool[c->geo.layer_class[c->pass.layer]];
-    struct cache_policy *pol = pool->policy;
+    struct cache_policy *pol = c->policy;
     for (int i = 0; pol && i < c->pass.n; i++) {
         int slot = c->pass.item[i].slot;
-        if (pol->ops->ask)
-            pol->ops->ask(pol, item_key(c, i), c->pass.item[i].count);
         if (slot < pool->first || slot >= pool->first + pool->n)
             continue; /* in transit */
         if (c->slot[slot].ruled)
-            pol->ops->touch(pol, slot - pool->first);
+            pol->ops->touch(pol, slot);
         else
-            pol->ops->insert(pol, slot - pool->first, item_key(c, i));
+            pol->ops->insert(pol, slot, item_key(c, i));
         c->slot[slot].ruled = true;
     }
 }

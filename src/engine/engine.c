@@ -7,6 +7,7 @@
 #include "base/fpenv.h"
 #include "base/mem.h"
 #include "base/sys.h"
+#include "cache/policy.h"
 #include "engine/options.h"
 #include "engine/routing.h"
 #include "model/arch/arch.h"
@@ -152,6 +153,7 @@ int engine_open_with(const char *path, const struct sl_engine_options *opt,
         return err_set(err, SL_E_MEM, "engine", "no memory for an engine");
     uint64_t fp = fpenv_enter();
     e->opt = *opt;
+    e->opt.cache_policy = cache_find_policy(opt->cache_policy)->name;
     e->source = source;
     e->plan.io_engine = "none";
     e->plan.direct_note = "";

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "cache/policy.h"
 
 void sl_engine_options_init(struct sl_engine_options *o)
 {
@@ -51,6 +52,9 @@ int options_check(const struct sl_engine_options *o, struct sl_err *err)
         return rc;
     if (o->cache_slots == SL_CACHE_AUTO)
         return err_set(err, SL_E_ARG, "cache slots", "cache slots is -1, expected 0 or more");
+    if (!cache_find_policy(o->cache_policy))
+        return err_set(err, SL_E_ARG, "cache policy", "there is no cache policy '%s'",
+                       o->cache_policy);
     if (o->cache_floor_mb > (uint64_t)most_mb || o->cache_ceil_mb > (uint64_t)most_mb)
         return err_set(err, SL_E_ARG, "cache size",
                        "the cache's floor or ceiling is beyond any memory");

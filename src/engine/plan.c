@@ -15,6 +15,7 @@
 
 #include "base/mem.h"
 #include "base/sys.h"
+#include "cache/policy.h"
 #include "engine/engine.h"
 #include "engine/options.h"
 
@@ -182,7 +183,8 @@ void plan_cache_config(const struct sl_engine *e, struct cache_config *cfg)
                                  .in_flight = e->opt.io_threads,
                                  .threads = e->plan.threads,
                                  .split = e->opt.io_split,
-                                 .overlap = e->opt.overlap};
+                                 .overlap = e->opt.overlap,
+                                 .policy = e->opt.cache_policy};
 }
 
 /* Sizes that do not depend on the budget: transit, smallest cache, bank. The bookkeeping is that of
@@ -234,11 +236,14 @@ static int choose_cache(struct planner *pl)
         return rc;
     p->cache_bytes = pl->sizes.cache_bytes;
     if (p->cache_bytes && p->cache_bytes < pl->sizes.token_bytes)
-        engine_note(pl->e,
-                    "the expert cache (%llu MiB) is smaller than what one token routes (%llu MiB): "
-                    "least-recently-used replacement then hits next to nothing",
-                    (unsigned long long)(p->cache_bytes / MIB),
-                    (unsigned long long)(pl->sizes.token_bytes / MIB));
+        engine_note(
+            pl->e,
+            "the expert cache (%llu MiB) is smaller than what one token routes (%llu MiB): %s",
+            (unsigned long long)(p->cache_bytes / MIB),
+            (unsigned long long)(pl->sizes.token_bytes / MIB),
+            cache_find_policy(o->cache_policy) == &cache_policy_lru
+                ? "least-recently-used replacement then hits nothing"
+                : "most experts are read for every token");
     return 0;
 }
 

@@ -80,6 +80,7 @@ static int streamed_experts(struct forward *f, int il, int n_union, bool wide, s
     struct expert_group g;
     bool done = false;
     double t0 = clock_now();
+    cache_note_routing(f->cache, il, f->ids, f->n_tok, f->m->cfg.n_expert_used);
     int rc = cache_pass_begin(f->cache, il, f->union_ids, f->union_counts, n_union,
                               wide ? CACHE_ASCENDING : CACHE_AS_READY, err);
     if (rc < 0) {

@@ -97,7 +97,8 @@ struct cache_config kit_config(const struct kit *k)
                                  .in_flight = 2,
                                  .threads = 1,
                                  .split = 1,
-                                 .overlap = true};
+                                 .overlap = true,
+                                 .policy = "lru"};
 }
 
 bool kit_same(const struct kit *k, int layer, int expert, const struct expert_view *v)

@@ -38,7 +38,8 @@ int kit_below(uint64_t *state, int n); /* 0..n-1 */
 
 void kit_open(struct kit *k, const struct kit_shape *shape, uint64_t seed);
 void kit_close(struct kit *k);
-struct cache_config kit_config(const struct kit *k); /* no cache, 2 in flight, 1 thread, overlap */
+/* No cache, 2 in flight, 1 thread, overlap, LRU. */
+struct cache_config kit_config(const struct kit *k);
 
 /* Does the view hold exactly expert's slices? */
 bool kit_same(const struct kit *k, int layer, int expert, const struct expert_view *v);

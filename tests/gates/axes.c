@@ -27,6 +27,7 @@ static const struct {
     [AX_DIRECT] = {"direct", false, 2, {"on", "off"}},
     [AX_PARTS] = {"parts", true, 2, {"1", "3"}}, /* pieces that one expert's read is cut into */
     [AX_CALLS] = {"calls", false, 4, {"one", "five", "rewind", "last-only"}},
+    [AX_POLICY] = {"policy", true, 3, {"echo", "lfu-decay", "lru"}},
 };
 
 const char *axis_name(enum axis a)
@@ -121,6 +122,7 @@ void way_spec(const struct subject *s, const struct way *w, enum sl_kv_type kv,
         o->io_engine = l[AX_READER] == 0 ? SL_IO_THREADS : SL_IO_PLAIN;
         o->overlap = l[AX_OVERLAP] == 0;
         o->io_split = l[AX_PARTS] == 0 ? 1 : 3;
+        o->cache_policy = axes[AX_POLICY].levels[l[AX_POLICY]];
     }
 }
 

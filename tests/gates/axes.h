@@ -17,6 +17,7 @@ enum axis {
     AX_DIRECT,
     AX_PARTS,
     AX_CALLS,
+    AX_POLICY,
     AX_COUNT
 };
 #define AXIS_MAX_LEVELS 6

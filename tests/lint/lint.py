@@ -16,6 +16,7 @@ CLI_EXTRA = {
     "info": {"gguf", "quant"},
     "tokenize": {"gguf", "text"},
     "bench": {"bench"},
+    "replay": {"cache", "telemetry"},
 }
 # text knows files with vocabularies, not models.
 TEXT_MAY = {"base", "gguf", "text"}
