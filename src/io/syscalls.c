@@ -28,9 +28,9 @@ static int real_fadvise(int fd, off_t offset, off_t len, int advice)
 static bool has_encoded_extents(int fd)
 {
     enum { N_EXTENTS = 64 };
-    struct {
-        struct fiemap map;
-        struct fiemap_extent extents[N_EXTENTS];
+    union {
+        struct fiemap map; /* ends in an array of extents without a length */
+        char bytes[sizeof(struct fiemap) + N_EXTENTS * sizeof(struct fiemap_extent)];
     } q;
     memset(&q, 0, sizeof q);
     q.map.fm_length = FIEMAP_MAX_OFFSET;
@@ -38,7 +38,7 @@ static bool has_encoded_extents(int fd)
     if (ioctl(fd, FS_IOC_FIEMAP, &q.map) != 0)
         return false;
     for (uint32_t i = 0; i < q.map.fm_mapped_extents && i < N_EXTENTS; i++)
-        if (q.extents[i].fe_flags & FIEMAP_EXTENT_ENCODED)
+        if (q.map.fm_extents[i].fe_flags & FIEMAP_EXTENT_ENCODED)
             return true;
     return false;
 }

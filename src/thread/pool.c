@@ -80,6 +80,10 @@ static uint32_t generation(uint64_t gate)
     return (uint32_t)(gate >> 32);
 }
 
+/* FULL BARRIER: who announces something and then looks whether the other side sleeps, or the other
+ * way round, must not see the old state. That is what a sequentially consistent store and load
+ * promise; an exchange also gets it from emulators of Arm, which let the load pass the store. */
+
 typedef bool ready_fn(struct pool *p, uint32_t seen);
 
 static bool has_work(struct pool *p, uint32_t seen)
@@ -137,7 +141,7 @@ static void wait_for_workers(struct pool *p, ready_fn *ready)
     if (spin_for(p, ready, 0))
         return;
     pthread_mutex_lock(&p->lock);
-    atomic_store(&p->caller_sleeps, true);
+    atomic_exchange(&p->caller_sleeps, true); /* FULL BARRIER */
     while (!ready(p, 0))
         pthread_cond_wait(&p->done, &p->lock);
     atomic_store(&p->caller_sleeps, false);
@@ -148,7 +152,7 @@ static void wait_for_workers(struct pool *p, ready_fn *ready)
 static void raise_generation(struct pool *p)
 {
     uint32_t next = generation(atomic_load(&p->gate)) + 1;
-    atomic_store(&p->gate, (uint64_t)next << 32 | GATE_OPEN);
+    atomic_exchange(&p->gate, (uint64_t)next << 32 | GATE_OPEN); /* FULL BARRIER */
     if (atomic_load(&p->sleepers) > 0) {
         pthread_mutex_lock(&p->lock);
         pthread_cond_broadcast(&p->work);
