@@ -87,6 +87,10 @@ int opts_begin(const struct opt_cmd *cmd, int argc, char **argv, void *values,
                struct opt_seen *seen);
 /* Was the option with this name (any of its names) on the command line? */
 bool opts_given(const struct opt_cmd *cmd, const struct opt_seen *seen, const char *name);
+/* Every option of the table and its value as it would be typed ("" where there is none), under its
+ * long name without dashes. */
+void opts_each_value(const struct opt_cmd *cmd, const void *values,
+                     void (*fn)(void *user, const char *name, const char *value), void *user);
 /* Print help in any form. */
 void opts_help(const struct opt_cmd *cmd, enum opts_help_form form, FILE *out);
 

@@ -1,7 +1,6 @@
 #include "cli/report.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #define MIB 1048576.0
 
@@ -54,40 +53,19 @@ void report_mode(const struct sl_engine_plan *p)
     fputc('\n', stderr);
 }
 
-static int by_value(const void *a, const void *b)
+static void print_generation(const struct report_summary *s)
 {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Nearest rank: the smallest of the sorted values that at least the fraction q does not exceed. */
-static double quantile(const double *v, size_t n, double q)
-{
-    size_t rank = (size_t)(q * (double)n);
-    if ((double)rank < q * (double)n)
-        rank++;
-    return v[rank > 0 ? rank - 1 : 0];
-}
-
-static void print_generation(struct run_report *r)
-{
-    char b[6][24];
-    size_t n = r->n_generated;
-    if (n == 0) {
+    char b[7][24];
+    if (s->tokens == 0) {
         fprintf(stderr, "generation: 0 tokens\n");
         return;
     }
-    double *v = r->step_s;
-    qsort(v, n, sizeof *v, by_value);
     fprintf(stderr,
-            "generation: %zu tokens, %s s/token (%.2f tok/s)   median %s p5 %s p95 %s min %s "
-            "max %s",
-            n, sec(r->loop_s / (double)n, b[0]), per((double)n, r->loop_s),
-            sec(quantile(v, n, 0.5), b[1]), sec(quantile(v, n, 0.05), b[2]),
-            sec(quantile(v, n, 0.95), b[3]), sec(v[0], b[4]), sec(v[n - 1], b[5]));
-    double overhead = r->loop_s - r->stats.decode.wall_s;
-    fprintf(stderr, "   sampling and text %s s/token\n",
-            sec(overhead > 0 ? overhead / (double)n : 0, b[0]));
+            "generation: %.0f tokens, %s s/token (%.2f tok/s)   median %s p5 %s p95 %s min %s "
+            "max %s   loop overhead %s s/token\n",
+            s->tokens, sec(s->s_per_token, b[0]), s->tok_s, sec(s->median_s, b[1]),
+            sec(s->p5_s, b[2]), sec(s->p95_s, b[3]), sec(s->min_s, b[4]), sec(s->max_s, b[5]),
+            sec(s->overhead_s, b[6]));
 }
 
 static void print_prefill(const struct run_report *r)
@@ -116,11 +94,13 @@ static void print_compute(const struct run_report *r)
             (double)d->majflt / n);
 }
 
-/* other: what is left of the wall time; rounding of the clocks can make it slightly negative. */
-static double other_s(const struct sl_phase_stats *p)
+/* Where the time of a resident model's token went. */
+static void print_resident_decode(const struct report_summary *s)
 {
-    double other = p->wall_s - p->compute_s - p->mgmt_s - p->stall_s;
-    return other > 0 ? other : 0;
+    char b[3][24];
+    if (s->tokens > 0)
+        fprintf(stderr, "decode: %s s/token (compute %s s/token), other %s\n", sec(s->wall_s, b[0]),
+                sec(s->compute_s, b[1]), sec(s->other_s, b[2]));
 }
 
 static void print_stream_decode(const struct run_report *r)
@@ -140,7 +120,7 @@ static void print_stream_decode(const struct run_report *r)
     else
         fprintf(stderr, "no reads");
     fprintf(stderr, "), stall %s s/tok, other %s\n", sec(d->stall_s / n, b[4]),
-            sec(other_s(d) / n, b[5]));
+            sec(report_other_s(d) / n, b[5]));
 }
 
 static void print_stream_prompt(const struct run_report *r)
@@ -156,7 +136,7 @@ static void print_stream_prompt(const struct run_report *r)
             sec(p->stall_s, b[3]));
     if (p->read_busy_s > 0)
         fprintf(stderr, ", %.0f MiB/s", mib(p->bytes_read) / p->read_busy_s);
-    fprintf(stderr, "), other %s\n", sec(other_s(p), b[0]));
+    fprintf(stderr, "), other %s\n", sec(report_other_s(p), b[0]));
 }
 
 static void print_cache(const struct run_report *r)
@@ -202,13 +182,17 @@ static void print_memory(const struct run_report *r)
 
 void report_print(struct run_report *r)
 {
-    print_generation(r);
+    struct report_summary s;
+    report_sum_up(r, &s);
+    print_generation(&s);
     print_prefill(r);
     print_compute(r);
     if (r->plan.streamed) {
         print_stream_decode(r);
         print_stream_prompt(r);
         print_cache(r);
+    } else {
+        print_resident_decode(&s);
     }
     print_replay(r);
     print_memory(r);

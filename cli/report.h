@@ -18,6 +18,26 @@ struct run_report {
     bool rss_known;
 };
 
+/* What a run amounts to; NaN where there was nothing to measure. */
+struct report_summary {
+    double tokens, s_per_token, tok_s, median_s, p5_s, p95_s, min_s, max_s;
+    double overhead_s; /* per token: the loop without evaluation */
+    double prompt_tokens, prompt_s, prompt_tok_s, ttft_s;
+    double occupancy_pct, cpu_s, majflt;                /* the latter two per token */
+    double wall_s, compute_s, mgmt_s, stall_s, other_s; /* of evaluation, per token */
+    double read_mib, mib_per_token, read_mib_s, hit_pct;
+    double token_route_mib, cache_resident_mib;
+    double prompt_read_mib, prompt_read_mib_s;
+    double mem_peak_mib, rss_peak_mib;
+};
+/* Sorts r->step_s. */
+void report_sum_up(const struct run_report *r, struct report_summary *out);
+/* Every number of it under its name, for programs. */
+void report_each_number(const struct report_summary *s,
+                        void (*fn)(void *user, const char *key, double value), void *user);
+/* wall - compute - mgmt - stall; the clocks' rounding can make it slightly negative: 0 then. */
+double report_other_s(const struct sl_phase_stats *p);
+
 /* One line before the run: how the engine will work and where the memory goes. */
 void report_mode(const struct sl_engine_plan *plan);
 /* The lines after the run. Per-token figures are those of decoding alone. */

@@ -20,7 +20,7 @@ struct rss_sampler {
 static void sample(struct rss_sampler *r)
 {
     struct sys_rss rss;
-    sys_rss(&rss);
+    sys_rss("", &rss);
     if (rss.anon + rss.shmem > r->peak)
         r->peak = rss.anon + rss.shmem;
 }

@@ -8,7 +8,8 @@
 /* The command line, as the option table fills it (cli/opts.h gives the types). */
 struct run_args {
     /* model and text */
-    const char *model, *prompt, *file, *route_replay, *token_ids, *logits_out, *experts_out, *ids_out;
+    const char *model, *prompt, *file, *route_replay, *token_ids, *logits_out, *experts_out,
+        *ids_out;
     int64_t n_predict, n_ctx, threads, ubatch, cpu, k_type, v_type, chatml, ignore_eos;
     /* sampling */
     double temp, top_p, min_p, repeat_penalty;
@@ -16,6 +17,8 @@ struct run_args {
     /* streaming */
     int64_t stream, ram, cache_mb, cache_slots, cache_floor_mb, cache_ceil_mb;
     int64_t io_threads, io_engine, io_split, odirect, overlap, dense, cache_policy;
+    /* telemetry */
+    const char *csv;
 };
 
 /* Parse and validate. OPTS_GO, or the exit status when the command ends here (help, error). */
@@ -29,6 +32,10 @@ int run_opts_check(const struct opt_cmd *cmd, const struct opt_seen *seen, const
 /* The library's options for these arguments. */
 void run_opts_engine(const struct run_args *a, struct sl_engine_options *opt);
 void run_opts_sampling(const struct run_args *a, struct sl_sampling *s);
+
+/* Every option with its value, see opts_each_value. */
+void run_opts_each(const struct run_args *a,
+                   void (*fn)(void *user, const char *name, const char *value), void *user);
 
 /* What the user gave as prompt: text or ids, one of the two; freed by prompt_free. */
 struct prompt {

@@ -10,6 +10,7 @@
 #define G_MODEL  "Model and text"
 #define G_SAMPLE "Sampling"
 #define G_STREAM "Streaming"
+#define G_WATCH  "Telemetry"
 #define G_DUMP   "For tests and scripts"
 
 static const struct opt_word CPU_WORDS[] = {
@@ -112,6 +113,11 @@ static const struct opt_row ROWS[] = {
      "Weights that every token needs: read into own memory, mapped, or mapped and read once",
      G_STREAM, DENSE_WORDS},
 
+    {"--csv", OPT_STR, AT(csv), "FILE", 0, 0, NULL, NULL, NULL,
+     "Write a row of measurements per generated token, with the configuration before and a summary "
+     "behind them",
+     G_WATCH, NULL},
+
     {"--token-ids", OPT_LIST, AT(token_ids), "LIST|@FILE", 0, 2147483647.0, NULL, NULL, NULL,
      "Token ids instead of a prompt: 1,2,3 or a file of little-endian int32", G_DUMP, NULL},
     {"--logits-out", OPT_STR, AT(logits_out), "FILE", 0, 0, NULL, NULL, NULL,
@@ -149,6 +155,26 @@ static bool same_file_name(const char *a, const char *b)
     return a != NULL && b != NULL && strcmp(a, b) == 0 && strncmp(a, "/dev/", 5) != 0;
 }
 
+/* Files that are written appear under their names at the end: the last one would win. */
+static int check_files(const struct run_args *a, struct sl_err *err)
+{
+    const struct {
+        const char *option, *file;
+    } out[] = {{"--logits-out", a->logits_out},
+               {"--experts-out", a->experts_out},
+               {"--ids-out", a->ids_out},
+               {"--csv", a->csv}};
+    size_t n = sizeof out / sizeof *out;
+    for (size_t i = 0; i < n; i++) {
+        for (size_t j = i + 1; j < n; j++) {
+            if (same_file_name(out[i].file, out[j].file))
+                return err_set(err, SL_E_ARG, out[j].option, "%s and %s want different files",
+                               out[i].option, out[j].option);
+        }
+    }
+    return SL_OK;
+}
+
 /* Every rule has a case in tests/cli/cases. */
 int run_opts_check(const struct opt_cmd *cmd, const struct opt_seen *seen, const struct run_args *a,
                    struct sl_err *err)
@@ -181,11 +207,7 @@ int run_opts_check(const struct opt_cmd *cmd, const struct opt_seen *seen, const
     if (a->cache_mb == 0 && opts_given(cmd, seen, "--cache-ceil-mb"))
         return err_set(err, SL_E_ARG, "--cache-ceil-mb",
                        "--cache-mb 0 means no cache; --cache-ceil-mb cannot bound it");
-    if (same_file_name(a->logits_out, a->experts_out) ||
-        same_file_name(a->logits_out, a->ids_out) || same_file_name(a->experts_out, a->ids_out))
-        return err_set(err, SL_E_ARG, "--logits-out",
-                       "--logits-out, --experts-out and --ids-out want different files");
-    return SL_OK;
+    return check_files(a, err);
 }
 
 size_t run_opts_model_rows(struct opt_row *rows, size_t max)
@@ -251,4 +273,10 @@ void run_opts_sampling(const struct run_args *a, struct sl_sampling *s)
     s->min_p = (float)a->min_p;
     s->repeat_penalty = (float)a->repeat_penalty;
     s->seed = (uint64_t)a->seed;
+}
+
+void run_opts_each(const struct run_args *a,
+                   void (*fn)(void *user, const char *name, const char *value), void *user)
+{
+    opts_each_value(&RUN, a, fn, user);
 }

@@ -135,6 +135,7 @@ struct sl_model_info {
     int n_layer, n_embd, n_head, n_head_kv, n_vocab, n_ctx_train;
     int n_expert, n_expert_used; /* 0 for dense models */
     int n_expert_run;            /* experts per token in this engine: options may change it */
+    int n_layer_routed;          /* layers with routed experts */
     uint64_t file_bytes, dense_bytes, expert_bytes;
     uint64_t token_expert_bytes; /* bytes of the experts that one token routes to, all layers */
     bool has_vocab;
@@ -174,6 +175,10 @@ void sl_engine_close(struct sl_engine **e);
 
 void sl_engine_info(const struct sl_engine *e, struct sl_model_info *out);      /* any thread */
 void sl_engine_get_plan(const struct sl_engine *e, struct sl_engine_plan *out); /* any thread */
+
+/* The part of the dense weights that is in memory now, 0 to 1, probed at some hundred pages; NaN
+ * where the system does not say. */
+double sl_engine_dense_resident(const struct sl_engine *e);
 
 /* ---- Text ----------------------------------------------------------------------------------- */
 
@@ -262,6 +267,83 @@ struct sl_observer {
 int sl_session_open(struct sl_engine *e, struct sl_session **out, struct sl_err *err);
 void sl_session_close(struct sl_session **s);
 void sl_session_observe(struct sl_session *s, const struct sl_observer *obs); /* NULL: none */
+
+/* ---- Watching: what happens inside an evaluation, for traces and timings ---- */
+
+/* Parts of a block, in the order in which a token meets them. */
+enum sl_op {
+    SL_OP_EMBED,     /* embedding rows, RoPE tables; block -1 */
+    SL_OP_ATTN_NORM, /* norm before attention */
+    SL_OP_QKV,       /* query, key, value projections */
+    SL_OP_ROPE,      /* norms of heads, rotation */
+    SL_OP_ATTENTION, /* keys and values stored, attention */
+    SL_OP_ATTN_OUT,  /* output projection, residual */
+    SL_OP_FFN_NORM,  /* norm before experts or dense FFN */
+    SL_OP_FFN,       /* dense FFN */
+    SL_OP_ROUTER,    /* scores, choice, sorting by expert */
+    SL_OP_CACHE,     /* calls into the expert cache, without waiting */
+    SL_OP_STALL,     /* waiting for reads */
+    SL_OP_EXPERTS,   /* products of routed experts */
+    SL_OP_COMBINE,   /* weighted sum, residual */
+    SL_OP_HEAD,      /* last norm, output head; block n_layer */
+    SL_OP_COUNT
+};
+const char *sl_op_name(enum sl_op op); /* "attn_norm"; any thread */
+
+/* The tokens of one chunk of a prompt, or the one that is decoded. */
+struct sl_batch {
+    int pos, n_tok; /* position of the first; how many */
+    bool prompt;
+};
+/* A stretch of time in one part; a batch's stretches follow each other without gaps. An operation
+ * that is left and entered again (experts between waits) gives several. */
+struct sl_op_event {
+    struct sl_batch batch;
+    int block;
+    enum sl_op op;
+    double start_s, wall_s; /* start on the system's monotonic clock */
+};
+/* What the router chose for one token. */
+struct sl_route_event {
+    struct sl_batch batch;
+    int pos, block, k;
+    const int32_t *ids;    /* k of them, the first choice first */
+    const float *weights;  /* likewise, as they multiply the experts */
+    const bool *resident;  /* in the cache (or in memory) when the router was done */
+    uint64_t expert_bytes; /* of one expert of this block */
+};
+/* The weights that a block's batch went through. Block n_layer is the output head. */
+struct sl_block_event {
+    struct sl_batch batch;
+    int block, n;         /* n distinct experts; 0 in blocks without */
+    const int32_t *ids;   /* ascending */
+    const bool *resident; /* likewise, when the batch came to the block */
+    uint64_t dense_bytes, expert_bytes, hit_bytes, missed_bytes; /* expert_bytes: of one expert */
+};
+/* A read of expert weights that has ended. */
+struct sl_read_event {
+    int pos, block, expert; /* pos: of the batch during which it was submitted, its first */
+    const char *file;
+    uint64_t offset, bytes;
+    double submit_s, done_s; /* monotonic clock; done: when the reader knew */
+    bool speculative;        /* submitted before anybody asked for the expert */
+    bool failed;
+};
+
+/* Called on the caller's thread during an eval; what pointers point at is valid during the call.
+ * Any may be NULL. */
+struct sl_watch {
+    void (*on_op)(void *user, const struct sl_op_event *e);
+    void (*on_route)(void *user, const struct sl_route_event *e);
+    void (*on_block)(void *user, const struct sl_block_event *e);
+    void (*on_read)(void *user, const struct sl_read_event *e);
+    void *user;
+};
+/* NULL: no longer. Reads that are on their way when a watch begins are not told. */
+int sl_session_watch(struct sl_session *s, const struct sl_watch *w, struct sl_err *err);
+/* Weights that every token goes through in a block (n_layer: the head), and those of one of its
+ * experts. Any thread. */
+void sl_block_bytes(const struct sl_engine *e, int block, uint64_t *dense, uint64_t *expert);
 
 /* Append n tokens and compute them, in chunks of the engine's ubatch when n > 1. SL_E_CONTEXT when
  * they don't fit (nothing is computed then). After a failure the session holds the tokens of the

@@ -35,6 +35,10 @@ void mem_unmap(void *p, size_t n); /* n as given to mem_map; NULL is fine */
 /* Touch the pages of [p, p + n) ahead of use; safe on memory that is being written by others. */
 void mem_populate(void *p, size_t n);
 
+/* Of n_probes evenly spread pages of [p, p + n), how many are in memory; -1: the system does not
+ * say. Any mapping, a file's too. */
+int mem_count_resident(const void *p, size_t n, int n_probes);
+
 uint64_t mem_now(void);
 uint64_t mem_peak(void);
 size_t mem_page_size(void);

@@ -45,6 +45,14 @@ void sys_memory(const char *root, struct sys_memory *out)
     cgroup_memory(root, &out->cgroup_limit, &out->cgroup_available);
 }
 
+uint64_t sys_mem_available(const char *root)
+{
+    char *text = text_file_read(root, "/proc/meminfo");
+    uint64_t n = text ? kib_field(text, "MemAvailable") : 0;
+    mem_free(text);
+    return n;
+}
+
 /* CPUs in a list such as "0-3,8,10-11"; 0 when it is none. */
 static int count_cpu_list(const char *s)
 {
@@ -96,10 +104,10 @@ int sys_usable_cpus(const char *root)
     return n < 1 ? 1 : n;
 }
 
-void sys_rss(struct sys_rss *out)
+void sys_rss(const char *root, struct sys_rss *out)
 {
     *out = (struct sys_rss){0};
-    char *text = text_file_read("", "/proc/self/status");
+    char *text = text_file_read(root, "/proc/self/status");
     if (!text)
         return;
     out->anon = kib_field(text, "RssAnon");

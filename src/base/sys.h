@@ -16,13 +16,17 @@ struct sys_memory {
 /* cgroup v1 and v2, nested. Missing files mean no limit. */
 void sys_memory(const char *root, struct sys_memory *out);
 
+/* MemAvailable alone, bytes: cheap enough for every token. 0: not known. */
+uint64_t sys_mem_available(const char *root);
+
 /* CPUs this process may use: affinity and cgroup CPU quota (v1 and v2, floored, at least 1). */
 int sys_usable_cpus(const char *root);
 
 struct sys_rss {
     uint64_t anon, file, shmem; /* bytes, of /proc/self/status */
 };
-void sys_rss(struct sys_rss *out);
+/* All 0 where the system does not say. */
+void sys_rss(const char *root, struct sys_rss *out);
 uint64_t sys_majflt(void); /* major page faults of this process so far */
 
 #endif

@@ -261,3 +261,20 @@ void cache_get_stats(const struct cache *c, struct cache_stats *out)
 {
     *out = c->stats;
 }
+
+bool cache_has_expert(const struct cache *c, int layer, int expert)
+{
+    int slot = c->where[c->first_key[layer] + expert];
+    return slot >= 0 && !c->slot[slot].spec;
+}
+
+void cache_watch_reads(struct cache *c, cache_read_fn *fn, void *user)
+{
+    c->on_read = fn;
+    c->read_user = user;
+}
+
+void cache_set_tag(struct cache *c, int tag)
+{
+    c->tag = tag;
+}

@@ -109,6 +109,23 @@ void cache_pass_end(struct cache *c);
  * so. One layer at a time; the end of a prompt stops it. */
 void cache_read_ahead(struct cache *c, int layer);
 
+/* Is the expert in the cache, or asked for and on its way? What was only read ahead is not. */
+bool cache_has_expert(const struct cache *c, int layer, int expert);
+
+/* A read that has ended. */
+struct cache_read {
+    int layer, expert, tag; /* tag: as set when it was submitted */
+    const struct io_file *file;
+    uint64_t offset, bytes;
+    double submit_s, done_s; /* monotonic clock; done: when the reader knew */
+    bool spec;               /* submitted before a pass asked for it */
+    bool failed;
+};
+/* Tell fn about every read from now on; NULL: nobody. Reads that are open now are left out. */
+typedef void cache_read_fn(void *user, const struct cache_read *r);
+void cache_watch_reads(struct cache *c, cache_read_fn *fn, void *user);
+void cache_set_tag(struct cache *c, int tag);
+
 struct cache_stats {
     uint64_t hits, misses, evictions,
         rereads; /* per expert asked for; reread: a miss on what was once resident */

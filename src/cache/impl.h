@@ -44,6 +44,8 @@ struct load {
     const struct io_req *bad; /* the first that failed */
     int n_left;
     int slot;
+    int tag;   /* of the cache when its reads were submitted */
+    bool spec; /* nobody had asked for the expert then */
 };
 
 enum item_state { ITEM_PLANNED = 0, ITEM_READING, ITEM_READY, ITEM_HELD, ITEM_DONE };
@@ -113,6 +115,9 @@ struct cache {
     struct ahead ahead;
     bool in_prompt;
     struct cache_stats stats;
+    cache_read_fn *on_read; /* NULL: nobody watches */
+    void *read_user;
+    int tag;
 };
 
 /* Requests to be submitted together, in order. */

@@ -68,6 +68,7 @@ static void add_part(struct cache *c, struct load *l, const struct cache_part *p
         r->need = (size_t)((to < w.need ? to : w.need) - from);
         r->user = l;
         r->err.code = 0;
+        r->submit_s = 0;
         r->next = NULL;
         *q->tail = r;
         q->tail = &r->next;
@@ -99,8 +100,23 @@ void cache_start_load(struct cache *c, int slot, int layer, int expert, struct r
     c->where[s->key] = slot;
 }
 
+/* For whoever watches reads. */
+static void stamp(const struct cache *c, struct req_chain *q)
+{
+    double now = clock_now();
+    for (struct io_req *r = q->head; r; r = r->next) {
+        struct load *l = r->user;
+        r->submit_s = now;
+        r->done_s = 0;
+        l->tag = c->tag;
+        l->spec = c->slot[l->slot].spec;
+    }
+}
+
 void cache_submit_chain(struct cache *c, struct req_chain *q)
 {
+    if (c->on_read)
+        stamp(c, q);
     if (q->n)
         io_reader_submit(c->reader, q->head, q->n);
 }
@@ -155,6 +171,25 @@ static bool reap_dry(struct cache *c)
     return any;
 }
 
+static void tell_read(const struct cache *c, const struct io_req *r, double now)
+{
+    const struct load *l = r->user;
+    const struct cache_slot *s = &c->slot[l->slot];
+    if (r->submit_s == 0) /* from before the watch */
+        return;
+    struct cache_read e = {.layer = s->layer,
+                           .expert = s->key - c->first_key[s->layer],
+                           .tag = l->tag,
+                           .file = r->file,
+                           .offset = r->offset,
+                           .bytes = moved_bytes(r),
+                           .submit_s = r->submit_s,
+                           .done_s = r->done_s > 0 ? r->done_s : now,
+                           .spec = l->spec,
+                           .failed = r->err.code != 0};
+    c->on_read(c->read_user, &e);
+}
+
 bool cache_reap_loads(struct cache *c, bool wait)
 {
     if (c->n_open == 0)
@@ -163,9 +198,12 @@ bool cache_reap_loads(struct cache *c, bool wait)
         return reap_dry(c);
     struct io_req *r = io_reader_reap(c->reader, wait);
     bool any = r != NULL;
+    double now = any && c->on_read ? clock_now() : 0;
     while (r) {
         struct io_req *next = r->next;
         struct load *l = r->user;
+        if (c->on_read)
+            tell_read(c, r, now);
         c->stats.reads++;
         if (r->err.code == 0) {
             uint64_t n = moved_bytes(r);

@@ -205,6 +205,7 @@ void sl_engine_info(const struct sl_engine *e, struct sl_model_info *out)
                                   .n_expert = c->n_expert,
                                   .n_expert_used = e->model_top_k,
                                   .n_expert_run = c->n_expert_used,
+                                  .n_layer_routed = model_routed_layers(e->model),
                                   .file_bytes = gguf_file_bytes(e->gguf),
                                   .dense_bytes = model_dense_bytes(e->model),
                                   .expert_bytes = model_expert_bytes(e->model),
@@ -216,4 +217,37 @@ void sl_engine_info(const struct sl_engine *e, struct sl_model_info *out)
 void sl_engine_get_plan(const struct sl_engine *e, struct sl_engine_plan *out)
 {
     *out = e->plan;
+}
+
+double sl_engine_dense_resident(const struct sl_engine *e)
+{
+    return model_find_resident(e->model, 256);
+}
+
+void sl_block_bytes(const struct sl_engine *e, int block, uint64_t *dense, uint64_t *expert)
+{
+    bool known = block >= 0 && block <= e->model->cfg.n_layer;
+    *dense = known ? model_block_bytes(e->model, block) : 0;
+    *expert = known ? model_block_expert_bytes(e->model, block) : 0;
+}
+
+const char *sl_op_name(enum sl_op op)
+{
+    static const char *const names[SL_OP_COUNT] = {
+        [SL_OP_EMBED] = "embed",
+        [SL_OP_ATTN_NORM] = "attn_norm",
+        [SL_OP_QKV] = "qkv",
+        [SL_OP_ROPE] = "rope",
+        [SL_OP_ATTENTION] = "attention",
+        [SL_OP_ATTN_OUT] = "attn_out",
+        [SL_OP_FFN_NORM] = "ffn_norm",
+        [SL_OP_FFN] = "ffn",
+        [SL_OP_ROUTER] = "router",
+        [SL_OP_CACHE] = "cache",
+        [SL_OP_STALL] = "stall",
+        [SL_OP_EXPERTS] = "experts",
+        [SL_OP_COMBINE] = "combine",
+        [SL_OP_HEAD] = "head",
+    };
+    return op >= 0 && op < SL_OP_COUNT ? names[op] : "?";
 }

@@ -60,7 +60,7 @@ static void find_limit(struct planner *pl)
     struct sys_memory mem;
     struct sys_rss rss;
     sys_memory("", &mem);
-    sys_rss(&rss);
+    sys_rss("", &rss);
     pl->p->base_bytes = rss.anon + rss.shmem + BASE_RESERVE +
                         (uint64_t)(pl->p->threads + o->io_threads) * THREAD_RESERVE;
     uint64_t spare = mem.available < mem.cgroup_available ? mem.available : mem.cgroup_available;

@@ -8,6 +8,7 @@
 #include "base/sys.h"
 #include "engine/engine.h"
 #include "engine/options.h"
+#include "model/watch.h"
 
 struct sl_session {
     struct sl_engine *e;
@@ -53,6 +54,7 @@ void sl_session_close(struct sl_session **ps)
     struct sl_session *s = ps ? *ps : NULL;
     if (!s)
         return;
+    sl_session_watch(s, NULL, NULL);
     forward_close(&s->f);
     mem_free(s->logits);
     s->e->n_sessions--;
@@ -67,10 +69,39 @@ void sl_session_observe(struct sl_session *s, const struct sl_observer *obs)
     s->f.user = s->obs.user;
 }
 
+static void on_read(void *user, const struct cache_read *r)
+{
+    const struct sl_session *s = user;
+    const struct sl_watch *w = &s->f.watch->to;
+    struct sl_read_event e = {.pos = r->tag,
+                              .block = r->layer,
+                              .expert = r->expert,
+                              .file = io_file_path(r->file),
+                              .offset = r->offset,
+                              .bytes = r->bytes,
+                              .submit_s = r->submit_s,
+                              .done_s = r->done_s,
+                              .speculative = r->spec,
+                              .failed = r->failed};
+    w->on_read(w->user, &e);
+}
+
+int sl_session_watch(struct sl_session *s, const struct sl_watch *w, struct sl_err *err)
+{
+    struct cache *c = s->e->cache;
+    watch_close(&s->f.watch);
+    if (c)
+        cache_watch_reads(c, NULL, NULL);
+    int rc = w ? watch_open(s->e->model, w, &s->f.watch, err) : 0;
+    if (rc == 0 && c && w && w->on_read)
+        cache_watch_reads(c, on_read, s);
+    return rc;
+}
+
 /* ---- Counters: differences of the cache's, the reader's and the system's around an eval ---- */
 
 struct snapshot {
-    double wall, cpu, busy;
+    double wall, cpu, busy, compute;
     uint64_t majflt;
     struct cache_stats cache;
 };
@@ -80,6 +111,7 @@ static void take(const struct sl_session *s, struct snapshot *n)
     memset(n, 0, sizeof *n);
     n->wall = clock_now();
     n->cpu = clock_cpu();
+    n->compute = pool_busy(s->e->pool);
     n->majflt = sys_majflt();
     if (s->e->cache) {
         cache_get_stats(s->e->cache, &n->cache);
@@ -92,6 +124,7 @@ static void add_difference(struct sl_phase_stats *p, const struct snapshot *a,
 {
     p->wall_s += b->wall - a->wall;
     p->cpu_s += b->cpu - a->cpu;
+    p->compute_s += b->compute - a->compute;
     p->read_busy_s += b->busy - a->busy;
     p->majflt += b->majflt - a->majflt;
     p->mgmt_s += b->cache.mgmt_s - a->cache.mgmt_s;
@@ -135,6 +168,8 @@ static int eval_chunks(struct sl_session *s, const int32_t *ids, size_t n, bool 
         struct forward_sink sink = {.on_logits = s->obs.on_logits,
                                     .user = s->obs.user,
                                     .last_logits = last ? s->logits : NULL};
+        if (s->e->cache)
+            cache_set_tag(s->e->cache, s->length);
         rc = forward_batch(&s->f, ids + at, m, s->length, prompt, &sink, err);
         if (rc == 0) {
             s->length += m;
@@ -156,7 +191,6 @@ int sl_session_eval(struct sl_session *s, const int32_t *ids, size_t n, enum sl_
     uint64_t fp = fpenv_enter();
     take(s, &a);
     int before = s->length;
-    double compute = s->f.compute_s;
     if (prompt && s->e->cache)
         cache_prompt_begin(s->e->cache);
     s->has_logits = false;
@@ -165,7 +199,6 @@ int sl_session_eval(struct sl_session *s, const int32_t *ids, size_t n, enum sl_
         cache_prompt_end(s->e->cache);
     take(s, &b);
     add_difference(p, &a, &b);
-    p->compute_s += s->f.compute_s - compute;
     p->tokens += (uint64_t)(s->length - before);
     if (rc == SL_E_CANCELLED)
         atomic_store(&s->cancel, 0);

@@ -2,6 +2,7 @@
 #ifndef IO_QUEUE_H
 #define IO_QUEUE_H
 
+#include "base/clock.h"
 #include "io/reader.h"
 
 struct io_queue {
@@ -55,6 +56,7 @@ static inline void io_req_run(struct io_req *req)
     req->err.code = 0;
     req->err.where[0] = req->err.msg[0] = 0;
     io_file_read(req->file, req->buf, req->offset, req->len, req->need, &req->err);
+    req->done_s = clock_now();
 }
 
 #endif

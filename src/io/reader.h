@@ -15,6 +15,8 @@ struct io_req {
     size_t need;         /* bytes from offset that must arrive, at most len */
     void *user;          /* the caller's */
     struct sl_err err;   /* set by the reader: code 0 or why it failed */
+    double submit_s;     /* the caller's */
+    double done_s;       /* when it ended, monotonic clock; 0: the reader does not say */
     struct io_req *next; /* the reader's while submitted, the caller's after */
 };
 

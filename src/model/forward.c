@@ -3,11 +3,11 @@
 
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "model/arch/arch.h"
 #include "model/moe.h"
+#include "model/watch.h"
 
 /* ---- Buffers: one function lays them out; with base NULL it only measures ---- */
 
@@ -209,6 +209,9 @@ static int head(struct forward *f, const struct forward_sink *sink, struct sl_er
     if (!sink->on_logits && !sink->last_logits)
         return 0;
     int from = sink->on_logits ? 0 : f->n_tok - 1;
+    watch_end(f);
+    f->il = f->m->cfg.n_layer;
+    watch_enter(f, SL_OP_HEAD);
     forward_norm(f, f->m->output_norm);
     for (; from < f->n_tok; from += FORWARD_LOGIT_ROWS) {
         int n = f->n_tok - from < FORWARD_LOGIT_ROWS ? f->n_tok - from : FORWARD_LOGIT_ROWS;
@@ -221,18 +224,29 @@ static int head(struct forward *f, const struct forward_sink *sink, struct sl_er
             memcpy(sink->last_logits, f->logits + (size_t)(n - 1) * n_vocab,
                    n_vocab * sizeof(float));
     }
+    watch_block(f, 0);
     return 0;
+}
+
+static int layer(struct forward *f, int il, struct sl_err *err)
+{
+    watch_end(f); /* before the block's number changes */
+    f->il = il;
+    int rc = f->m->cfg.arch->layer(f, il, err);
+    if (rc == 0 && !f->m->layers[il].router.tensor)
+        watch_block(f, 0);
+    return rc;
 }
 
 int forward_batch(struct forward *f, const int32_t *ids, int n, int pos0, bool prompt,
                   const struct forward_sink *sink, struct sl_err *err)
 {
-    double t0 = clock_now();
-    f->cache_call_s = 0;
     f->n_tok = n;
     f->pos0 = pos0;
     f->prompt = prompt;
     f->packed_src = NULL;
+    f->il = -1;
+    watch_enter(f, SL_OP_EMBED);
     struct embed_args e = {f, ids};
     pool_for(f->pool, n, 4, embed_range, &e);
     int rc = 0;
@@ -240,12 +254,12 @@ int forward_batch(struct forward *f, const int32_t *ids, int n, int pos0, bool p
         if (f->cancel && atomic_load(f->cancel))
             rc = err_set(err, SL_E_CANCELLED, "session", "cancelled");
         else
-            rc = f->m->cfg.arch->layer(f, il, err);
+            rc = layer(f, il, err);
     }
     if (rc == 0)
         rc = head(f, sink, err);
     if (rc == 0 && !prompt)
         f->n_decoded += n;
-    f->compute_s += clock_now() - t0 - f->cache_call_s;
+    watch_end(f);
     return rc;
 }

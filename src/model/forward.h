@@ -23,6 +23,7 @@
 #define FORWARD_LOGIT_ROWS 8
 
 struct moe_job;
+struct forward_watch;
 
 struct forward {
     const struct model *m;
@@ -35,6 +36,7 @@ struct forward {
     /* The current batch */
     int n_tok, pos0;
     bool prompt;
+    int il; /* the block that is being computed; -1: embedding, n_layer: head */
 
     /* Buffers; see forward.c for shapes */
     float *x, *h, *q, *kx, *vx, *att, *up, *gate, *rope_cos, *rope_sin;
@@ -62,8 +64,7 @@ struct forward {
     _Atomic int *cancel; /* owned by the session; not 0: stop at the next layer */
     void (*on_experts)(void *user, int pos, int block, const int32_t *ids, int k);
     void *user;
-    double compute_s;    /* wall time of batches without the cache's calls, in total */
-    double cache_call_s; /* wall time inside the cache's calls, of this batch */
+    struct forward_watch *watch; /* owned by the session; NULL: nobody watches (watch.h) */
 };
 
 /* Bytes of the buffers for batches of max_tok tokens. */

@@ -8,8 +8,8 @@
 
 #include <string.h>
 
-#include "base/clock.h"
 #include "model/forward.h"
+#include "model/watch.h"
 
 /* Read ahead into the next layer where this one used at least 7/8 of its bank. */
 #define AHEAD_NUM 7
@@ -43,6 +43,7 @@ static int resident_experts(struct forward *f, int il, int n_union, bool wide, s
     const struct layer *l = &f->m->layers[il];
     struct expert_group g;
     int rc = 0;
+    watch_enter(f, SL_OP_EXPERTS);
     for (int i = 0; i < n_union && rc == 0;) {
         experts_start(&g, f, l, wide);
         do {
@@ -79,22 +80,20 @@ static int streamed_experts(struct forward *f, int il, int n_union, bool wide, s
     const struct layer *l = &f->m->layers[il];
     struct expert_group g;
     bool done = false;
-    double t0 = clock_now();
+    watch_enter(f, SL_OP_CACHE);
     cache_note_routing(f->cache, il, f->ids, f->n_tok, f->m->cfg.n_expert_used);
     int rc = cache_pass_begin(f->cache, il, f->union_ids, f->union_counts, n_union,
                               wide ? CACHE_ASCENDING : CACHE_AS_READY, err);
-    if (rc < 0) {
-        f->cache_call_s += clock_now() - t0;
+    if (rc < 0)
         return rc;
-    }
     while (rc == 0 && !done) {
         experts_start(&g, f, l, wide);
         rc = next_group(f, &g, &done, err);
-        double t1 = clock_now();
-        f->cache_call_s += t1 - t0;
-        if (rc == 0 && g.n_jobs)
+        if (rc == 0 && g.n_jobs) {
+            watch_enter(f, SL_OP_EXPERTS);
             rc = experts_compute(&g, il, err);
-        t0 = clock_now();
+            watch_enter(f, SL_OP_CACHE);
+        }
         for (int i = 0; i < g.n_jobs; i++)
             cache_pass_release(f->cache, f->jobs[i].index);
     }
@@ -102,19 +101,20 @@ static int streamed_experts(struct forward *f, int il, int n_union, bool wide, s
     if (rc == 0 && f->prompt && n_union * AHEAD_DEN >= f->m->cfg.n_expert * AHEAD_NUM &&
         il + 1 < f->m->cfg.n_layer)
         cache_read_ahead(f->cache, il + 1);
-    f->cache_call_s += clock_now() - t0;
     return rc;
 }
 
 int forward_moe(struct forward *f, int il, struct sl_err *err)
 {
     const struct model_config *c = &f->m->cfg;
+    watch_enter(f, SL_OP_ROUTER);
     int n_union = 0, rc = route_batch(f, il, &n_union, err);
     if (rc == 0)
         rc = forward_pack(f, f->m->layers[il].gate_exps.kernel->act, f->h, (size_t)c->n_embd,
                           c->n_embd, f->n_tok, il, "expert input", err);
     if (rc < 0)
         return rc;
+    watch_before_experts(f, n_union);
     size_t outputs = (size_t)f->n_tok * (size_t)c->n_expert_used * (size_t)c->n_embd *
                      sizeof(float);
     bool wide = outputs > FORWARD_WIDE_BYTES;
@@ -125,6 +125,8 @@ int forward_moe(struct forward *f, int il, struct sl_err *err)
     f->packed_src = NULL;
     if (rc < 0)
         return rc;
+    watch_block(f, n_union);
+    watch_enter(f, SL_OP_COMBINE);
     struct expert_group g;
     experts_start(&g, f, &f->m->layers[il], wide);
     pool_for(f->pool, f->n_tok, 4, combine_range, &g);

@@ -1,7 +1,7 @@
 /* The operations of a layer that have nothing to do with routing. */
-#include "base/clock.h"
 #include "model/arch/arch.h"
 #include "model/forward.h"
+#include "model/watch.h"
 
 /* Rows that one work item of a product covers: enough bytes for the prefetcher to run in, few
  * enough to share out evenly. A multiple of 16: rows stand in SIMD lanes. */
@@ -172,6 +172,8 @@ static void norm_range(void *arg, int64_t begin, int64_t end, int tid)
 
 void forward_norm(struct forward *f, const float *w)
 {
+    if (f->il < f->m->cfg.n_layer)
+        watch_enter(f, w == f->m->layers[f->il].attn_norm ? SL_OP_ATTN_NORM : SL_OP_FFN_NORM);
     struct row_args a = {f, w, 0};
     pool_for(f->pool, f->n_tok, 4, norm_range, &a);
     f->packed_src = NULL;
@@ -196,6 +198,7 @@ static void qk_norm_range(void *arg, int64_t begin, int64_t end, int tid)
 
 void forward_qk_norm(struct forward *f, int il)
 {
+    watch_enter(f, SL_OP_ROPE);
     struct row_args a = {f, NULL, il};
     pool_for(f->pool, f->n_tok, 4, qk_norm_range, &a);
 }
@@ -219,6 +222,7 @@ static void rope_range(void *arg, int64_t begin, int64_t end, int tid)
 
 void forward_rope(struct forward *f)
 {
+    watch_enter(f, SL_OP_ROPE);
     pool_for(f->pool, f->n_tok, 4, rope_range, f);
 }
 
@@ -226,6 +230,7 @@ void forward_rope(struct forward *f)
 
 int forward_qkv(struct forward *f, int il, struct sl_err *err)
 {
+    watch_enter(f, SL_OP_QKV);
     const struct layer *l = &f->m->layers[il];
     struct product p[3] = {{&l->q, f->q, (size_t)l->q.n_out},
                            {&l->k, f->kx, (size_t)l->k.n_out},
@@ -329,6 +334,7 @@ static int attention_pieces(const struct forward *f, int n_chunks)
 
 void forward_attention(struct forward *f, int il)
 {
+    watch_enter(f, SL_OP_ATTENTION);
     struct row_args a = {f, NULL, il};
     const struct model_config *c = &f->m->cfg;
     int heads = c->n_head_kv, width = forward_attn_tokens(c, f->n_tok);
@@ -364,6 +370,7 @@ static void add_range(void *arg, int64_t begin, int64_t end, int tid)
 
 int forward_attn_out(struct forward *f, int il, struct sl_err *err)
 {
+    watch_enter(f, SL_OP_ATTN_OUT);
     const struct layer *l = &f->m->layers[il];
     struct product p = {&l->o, f->h, (size_t)l->o.n_out};
     int rc = products_of(f, &p, 1, f->att, l->o.n_in, il, "attention output", err);
@@ -388,6 +395,7 @@ static void swiglu_range(void *arg, int64_t begin, int64_t end, int tid)
 
 int forward_ffn(struct forward *f, int il, struct sl_err *err)
 {
+    watch_enter(f, SL_OP_FFN);
     const struct layer *l = &f->m->layers[il];
     size_t ff = (size_t)f->m->cfg.n_ff;
     struct product in[2] = {{&l->gate, f->gate, ff}, {&l->up, f->up, ff}};

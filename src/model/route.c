@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "model/forward.h"
+#include "model/watch.h"
 
 /* ---- One token ---- */
 
@@ -147,6 +148,7 @@ int route_batch(struct forward *f, int il, int *n_union, struct sl_err *err)
     if (a.bad)
         return forward_numeric(err, il, "router's scores");
     count_choices(f, il);
+    watch_routes(f);
     *n_union = build_entries(f);
     sort_tokens(f, il);
     return 0;

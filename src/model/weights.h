@@ -58,6 +58,15 @@ uint64_t model_expert_bytes(const struct model *m);
 /* Slices of the experts that one token routes to, all layers. */
 uint64_t model_token_expert_bytes(const struct model *m);
 
+/* Of one block: matrices that every token needs, and one expert. Block n_layer is the output head.
+ */
+uint64_t model_block_bytes(const struct model *m, int block);
+uint64_t model_block_expert_bytes(const struct model *m, int block);
+int model_routed_layers(const struct model *m);
+/* The part (0 to 1) of the dense matrices that is in memory, from about n_probes pages; NaN: the
+ * system does not say. */
+double model_find_resident(const struct model *m, int n_probes);
+
 /* Open the shards. direct: try O_DIRECT. */
 int model_open_files(struct model *m, bool direct, struct sl_err *err);
 

@@ -43,6 +43,7 @@ struct share {
 struct pool {
     int n_threads;
     bool spin; /* false: threads outnumber the CPUs, and spinning would keep others from working */
+    double busy_s; /* written by the caller's thread */
     pool_fn *fn;
     void *arg;
     struct worker *workers; /* n_threads - 1 of them, tid = index + 1 */
@@ -273,9 +274,15 @@ int pool_threads(const struct pool *p)
     return p->n_threads;
 }
 
+double pool_busy(const struct pool *p)
+{
+    return p->busy_s;
+}
+
 static void run(struct pool *p, pool_fn *fn, void *arg, ready_fn *until)
 {
     uint64_t old = fpenv_enter();
+    double start = clock_now();
     if (p->n_threads > 1) {
         p->fn = fn;
         p->arg = arg;
@@ -287,6 +294,7 @@ static void run(struct pool *p, pool_fn *fn, void *arg, ready_fn *until)
             atomic_fetch_and(&p->gate, ~GATE_OPEN);
         wait_for_workers(p, until);
     }
+    p->busy_s += clock_now() - start;
     fpenv_restore(old);
 }
 
@@ -358,7 +366,9 @@ void pool_for(struct pool *p, int64_t n, int64_t grain, pool_range_fn *fn, void 
         grain = 1;
     if (p->n_threads == 1 || n <= grain) { /* not worth waking anybody */
         uint64_t old = fpenv_enter();
+        double start = clock_now();
         fn(arg, 0, n, 0);
+        p->busy_s += clock_now() - start;
         fpenv_restore(old);
         return;
     }

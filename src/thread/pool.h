@@ -13,6 +13,9 @@ struct pool;
 int pool_create(int n_threads, struct pool **out, struct sl_err *err);
 void pool_destroy(struct pool **pool);
 int pool_threads(const struct pool *pool);
+/* Wall seconds that callers spent in parallel calls so far: the measured compute time. To be asked
+ * by the thread that makes the calls. */
+double pool_busy(const struct pool *pool);
 
 /* Call fn(arg, tid) once on each thread, tid = 0 .. n-1; returns when all have returned. */
 typedef void pool_fn(void *arg, int tid);

@@ -97,16 +97,44 @@ static void test_rss_follows_allocations(void **state)
 {
     (void)state;
     struct sys_rss before, after;
-    sys_rss(&before);
+    sys_rss("", &before);
     size_t n = (size_t)64 << 20;
     char *p = mem_map(n, 0);
     assert_non_null(p);
     memset(p, 1, n);
-    sys_rss(&after);
+    sys_rss("", &after);
     mem_unmap(p, n);
     assert_true(before.anon > 0);
     assert_true(after.anon >= before.anon + n - MIB(1));
     (void)sys_majflt();
+}
+
+static void test_recorded_status(void **state)
+{
+    (void)state;
+    struct sys_rss rss;
+    sys_rss(SL_SOURCE_DIR "/tests/base/trees/v2_high", &rss); /* a kernel that tells VmRSS alone */
+    assert_true(rss.anon == 0 && rss.file == 0 && rss.shmem == 0);
+    sys_rss(SL_SOURCE_DIR "/tests/base/trees/v1_nested", &rss);
+    assert_true(rss.anon == MIB(3) && rss.file == MIB(2) && rss.shmem == MIB(1));
+    assert_true(sys_mem_available(SL_SOURCE_DIR "/tests/base/trees/v1_nested") > 0);
+    assert_true(sys_mem_available(SL_SOURCE_DIR "/tests/base/trees/nothere") == 0);
+}
+
+static void test_resident_pages(void **state)
+{
+    (void)state;
+    size_t page = mem_page_size();
+    char *p = mem_map(8 * page, 0);
+    assert_non_null(p);
+    assert_int_equal(mem_count_resident(p, 8 * page, 8), 0);
+    memset(p, 1, 2 * page);
+    assert_int_equal(mem_count_resident(p, 8 * page, 8), 2);
+    assert_int_equal(mem_count_resident(p, 8 * page, 4), 1);   /* pages 1, 3, 5, 7 */
+    assert_int_equal(mem_count_resident(p + 5, page, 64), 64); /* two pages, often */
+    assert_int_equal(mem_count_resident(p, 0, 4), 0);
+    mem_unmap(p, 8 * page);
+    assert_int_equal(mem_count_resident(NULL, page, 1), -1);
 }
 
 int main(void)
@@ -114,7 +142,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recorded_trees),          cmocka_unit_test(test_damaged_tree),
         cmocka_unit_test(test_without_memory),          cmocka_unit_test(test_this_machine),
-        cmocka_unit_test(test_rss_follows_allocations),
+        cmocka_unit_test(test_rss_follows_allocations), cmocka_unit_test(test_recorded_status),
+        cmocka_unit_test(test_resident_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

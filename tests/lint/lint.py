@@ -17,6 +17,7 @@ CLI_EXTRA = {
     "tokenize": {"gguf", "text"},
     "bench": {"bench"},
     "replay": {"cache", "telemetry"},
+    "run": {"telemetry"},
 }
 # text knows files with vocabularies, not models.
 TEXT_MAY = {"base", "gguf", "text"}

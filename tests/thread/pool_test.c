@@ -168,6 +168,38 @@ static void test_mixed_calls(void **state)
     pool_destroy(&p);
 }
 
+static void sleep_on_each(void *arg, int tid)
+{
+    (void)arg;
+    (void)tid;
+    clock_sleep(0.01);
+}
+
+static void sleep_range(void *arg, int64_t begin, int64_t end, int tid)
+{
+    (void)begin;
+    (void)end;
+    sleep_on_each(arg, tid);
+}
+
+/* Time is counted inside calls, alone or shared, and nowhere else. */
+static void test_busy_time(void **state)
+{
+    (void)state;
+    struct pool *p;
+    assert_int_equal(pool_create(2, &p, NULL), 0);
+    assert_true(pool_busy(p) == 0);
+    double start = clock_now();
+    pool_run(p, sleep_on_each, NULL);
+    assert_true(pool_busy(p) >= 0.01);
+    pool_for(p, 1, 1, sleep_range, NULL);
+    double busy = pool_busy(p), inside = clock_now() - start;
+    assert_true(busy >= 0.02 && busy <= inside);
+    clock_sleep(0.01);
+    assert_true(pool_busy(p) == busy);
+    pool_destroy(&p);
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -222,7 +254,7 @@ int main(void)
         cmocka_unit_test(test_run_once_on_each), cmocka_unit_test(test_ranges_covered_once),
         cmocka_unit_test(test_huge_ranges),      cmocka_unit_test(test_slow_thread_does_less),
         cmocka_unit_test(test_mixed_calls),      cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_print_latency),
+        cmocka_unit_test(test_busy_time),        cmocka_unit_test(test_print_latency),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
