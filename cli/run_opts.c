@@ -24,8 +24,11 @@ static const struct opt_word KV_WORDS[] = {
     {"f32", SL_KV_F32}, {"f16", SL_KV_F16}, {"q8_0", SL_KV_Q8_0}, {NULL, 0}};
 static const struct opt_word DENSE_WORDS[] = {
     {"anon", SL_DENSE_ANON}, {"mmap", SL_DENSE_MMAP}, {"warm", SL_DENSE_WARM}, {NULL, 0}};
-static const struct opt_word IO_WORDS[] = {
-    {"auto", SL_IO_AUTO}, {"threads", SL_IO_THREADS}, {"plain", SL_IO_PLAIN}, {NULL, 0}};
+static const struct opt_word IO_WORDS[] = {{"auto", SL_IO_AUTO},
+                                           {"uring", SL_IO_URING},
+                                           {"threads", SL_IO_THREADS},
+                                           {"plain", SL_IO_PLAIN},
+                                           {NULL, 0}};
 /* Values are places in this table. */
 static const struct opt_word POLICY_WORDS[] = {
     {"echo", 0}, {"lfu-decay", 1}, {"lru", 2}, {NULL, 0}};
@@ -101,8 +104,9 @@ static const struct opt_row ROWS[] = {
     {"--io-threads", OPT_INT, AT(io_threads), "N", 1, 64, "4", NULL, "reads", "Reads in flight",
      G_STREAM, NULL},
     {"--io-engine", OPT_ENUM, AT(io_engine), NULL, 0, 0, "auto", NULL, NULL,
-     "How reads are made: by worker threads, or one by one (plain, for diagnosis)", G_STREAM,
-     IO_WORDS},
+     "How reads are made: by the kernel (io_uring), by worker threads, or one by one (plain, for "
+     "diagnosis); auto: the first of these that can be had",
+     G_STREAM, IO_WORDS},
     {"--cache-io-split", OPT_INT, AT(io_split), "N", 1, 64, "1", NULL, "pieces",
      "Cut each expert's read into N page-aligned pieces", G_STREAM, NULL},
     {"--odirect", OPT_SWITCH, AT(odirect), NULL, 0, 0, "on", NULL, NULL,

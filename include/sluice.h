@@ -69,7 +69,8 @@ enum sl_dense_mode {
  * multiples of 32. */
 enum sl_kv_type { SL_KV_F32 = 0, SL_KV_F16 = 1, SL_KV_Q8_0 = 2 };
 
-enum sl_io_engine { SL_IO_AUTO = 0, SL_IO_THREADS = 1, SL_IO_PLAIN = 2 };
+/* SL_IO_URING becomes SL_IO_THREADS where io_uring cannot be had; SL_IO_AUTO is the best of all. */
+enum sl_io_engine { SL_IO_AUTO = 0, SL_IO_THREADS = 1, SL_IO_PLAIN = 2, SL_IO_URING = 3 };
 
 /* Highest CPU level to use; a level that the CPU lacks falls to the best one below. */
 enum sl_cpu_level {
@@ -147,7 +148,7 @@ struct sl_model_info {
 struct sl_engine_plan {
     bool streamed;
     bool direct;           /* expert reads really are direct */
-    const char *io_engine; /* "threads", "plain" */
+    const char *io_engine; /* "uring", "threads", "plain" */
     const char *cpu_level; /* "avx2" */
     int threads, n_ctx, ubatch;
     enum sl_dense_mode dense_mode;

@@ -5,7 +5,7 @@
 #   scripts/setup.sh --ci   also the cross build for 64-bit Arm, its emulator, clang for fuzzing
 set -eu
 
-build="gcc cmake ninja-build pkg-config git python3 libpcre2-dev libutf8proc-dev libjansson-dev libcmocka-dev"
+build="gcc cmake ninja-build pkg-config git python3 libpcre2-dev libutf8proc-dev libjansson-dev libcmocka-dev liburing-dev"
 ci="crossbuild-essential-arm64 qemu-user-static clang clang-format binutils
     libpcre2-dev:arm64 libutf8proc-dev:arm64 libjansson-dev:arm64 libcmocka-dev:arm64"
 

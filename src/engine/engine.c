@@ -69,7 +69,7 @@ static void note_cached(const struct sl_engine *e)
 
 static int open_streaming(struct sl_engine *e, struct sl_err *err)
 {
-    static const char *const names[] = {"auto", "threads", "plain"};
+    static const char *const names[] = {"auto", "threads", "plain", "uring"};
     const char *note = "";
     const struct engine_reader *s = e->source;
     int rc = s ? s->create(s->user, e->opt.io_threads, &e->reader, err)

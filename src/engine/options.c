@@ -40,7 +40,7 @@ int options_check(const struct sl_engine_options *o, struct sl_err *err)
         (rc = range("cpu level", o->cpu, SL_CPU_AUTO, SL_CPU_I8MM, err)) < 0 ||
         (rc = range("stream mode", o->stream, SL_STREAM_AUTO, SL_STREAM_OFF, err)) < 0 ||
         (rc = range("dense weights", o->dense_mode, SL_DENSE_ANON, SL_DENSE_WARM, err)) < 0 ||
-        (rc = range("io engine", o->io_engine, SL_IO_AUTO, SL_IO_PLAIN, err)) < 0 ||
+        (rc = range("io engine", o->io_engine, SL_IO_AUTO, SL_IO_URING, err)) < 0 ||
         (rc = range("K cache type", o->k_type, SL_KV_F32, SL_KV_Q8_0, err)) < 0 ||
         (rc = range("V cache type", o->v_type, SL_KV_F32, SL_KV_Q8_0, err)) < 0 ||
         (rc = range("cache size in MiB", o->cache_mb, SL_CACHE_AUTO, most_mb, err)) < 0 ||

@@ -58,6 +58,7 @@ static int open_regular(struct io_file *f, struct sl_err *err)
 int io_file_open(const char *path, bool want_direct, struct io_file **out, struct sl_err *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static _Atomic uint64_t serials;
     pthread_once(&once, raise_descriptor_limit);
     *out = NULL;
     struct io_file *f = mem_calloc(1, sizeof *f);
@@ -65,6 +66,7 @@ int io_file_open(const char *path, bool want_direct, struct io_file **out, struc
         return err_file(err, SL_E_MEM, path, 0, "no memory to open the file");
     pthread_mutex_init(&f->lock, NULL);
     f->sys = io_syscalls_get();
+    f->serial = atomic_fetch_add(&serials, 1) + 1;
     f->direct_fd = -1;
     atomic_store(&f->buffered_fd, -1);
     atomic_store(&f->note_now, "");

@@ -11,10 +11,12 @@
 
 #define FILE_NOTE_MAX  192
 #define FILE_ALIGN_MAX ((size_t)1 << 20) /* a larger direct-I/O alignment is not used */
+#define FILE_PIECE_MAX ((size_t)1 << 30) /* of one read call: Linux stops at 2 GiB - 4 KiB */
 
 struct io_file {
     const struct io_syscalls *sys;
-    char *path; /* owned */
+    char *path;      /* owned */
+    uint64_t serial; /* of this open, unlike any other's: addresses and descriptors come again */
     uint64_t size;
     size_t align;
     dev_t dev;
@@ -42,6 +44,15 @@ void io_file_give_up_direct(struct io_file *f);
 /* Probe direct reads of f (buffered_fd open, direct_fd not yet). True: direct_fd is open, the
  * alignment is set and the bytes were right. False: note says why. */
 bool io_file_probe(struct io_file *f);
+
+/* May this be read? SL_E_INTERNAL: lengths, offset or (direct) alignment are impossible. */
+int io_file_check_read(const struct io_file *f, const void *buf, uint64_t offset, size_t len,
+                       size_t need, struct sl_err *err);
+/* io_file_read of which got bytes are there already. */
+int io_file_read_rest(struct io_file *f, void *buf, uint64_t offset, size_t len, size_t got,
+                      size_t need, struct sl_err *err);
+/* Drop the pages that a buffered read of [begin, end) brought in, where that is wanted. */
+void io_file_drop_read(struct io_file *f, int fd, uint64_t begin, uint64_t end);
 
 /* The error of a read at [offset, offset + len): errnum from the system, or 0: the file ended after
  * got bytes. */

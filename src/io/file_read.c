@@ -9,7 +9,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define PIECE_MAX ((size_t)1 << 30) /* one call: Linux stops at 2 GiB - 4 KiB */
 #define WINDOW_MAX                                                                                 \
     ((size_t)8 << 20)     /* bounce buffer of io_file_read_any; multiple of any align              \
                            */
@@ -55,12 +54,12 @@ static size_t shorten_refused(struct io_file *f, uint64_t pos, size_t piece)
     return 0;
 }
 
-/* Returns the bytes that arrived; fewer than need with *errnum 0: the rest is for buffered reads.
- */
-static size_t read_direct(struct io_file *f, uint8_t *buf, uint64_t offset, size_t len, size_t need,
-                          int *errnum)
+/* Goes on from got; returns the bytes that have arrived; fewer than need with *errnum 0: the rest
+ * is for buffered reads. */
+static size_t read_direct(struct io_file *f, uint8_t *buf, uint64_t offset, size_t len, size_t got,
+                          size_t need, int *errnum)
 {
-    size_t got = 0, limit = PIECE_MAX;
+    size_t limit = FILE_PIECE_MAX;
     int again = 0;
     *errnum = 0;
     while (got < need) {
@@ -87,6 +86,15 @@ static size_t read_direct(struct io_file *f, uint8_t *buf, uint64_t offset, size
     return got;
 }
 
+void io_file_drop_read(struct io_file *f, int fd, uint64_t begin, uint64_t end)
+{
+    if (begin == end || !atomic_load_explicit(&f->drop, memory_order_relaxed))
+        return;
+    /* outward: the system keeps pages that are only partly named */
+    uint64_t page = mem_page_size(), from = size_down(begin, page), to = size_up(end, page);
+    f->sys->fadvise(fd, (off_t)from, (off_t)(to - from), POSIX_FADV_DONTNEED);
+}
+
 /* Goes on from got; returns the bytes that have arrived. */
 static size_t read_buffered(struct io_file *f, int fd, uint8_t *buf, uint64_t offset, size_t got,
                             size_t need, int *errnum)
@@ -95,7 +103,7 @@ static size_t read_buffered(struct io_file *f, int fd, uint8_t *buf, uint64_t of
     int again = 0;
     *errnum = 0;
     while (got < need) {
-        size_t piece = need - got < PIECE_MAX ? need - got : PIECE_MAX;
+        size_t piece = need - got < FILE_PIECE_MAX ? need - got : FILE_PIECE_MAX;
         ssize_t n = f->sys->pread(fd, buf + got, piece, (off_t)(offset + got));
         if (n < 0) {
             if (transient(errno, &again))
@@ -108,37 +116,38 @@ static size_t read_buffered(struct io_file *f, int fd, uint8_t *buf, uint64_t of
         got += (size_t)n;
         again = 0;
     }
-    if (got > start && atomic_load_explicit(&f->drop, memory_order_relaxed)) {
-        /* outward: the system keeps pages that are only partly named */
-        uint64_t page = mem_page_size(), from = size_down(offset + start, page);
-        uint64_t to = size_up(offset + got, page);
-        f->sys->fadvise(fd, (off_t)from, (off_t)(to - from), POSIX_FADV_DONTNEED);
-    }
+    io_file_drop_read(f, fd, offset + start, offset + got);
     return got;
 }
 
 /* Offsets beyond what off_t can name would turn negative in the calls. */
 static bool in_range(uint64_t offset, size_t len)
 {
-    return offset <= INT64_MAX - PIECE_MAX && len <= INT64_MAX - PIECE_MAX - offset;
+    return offset <= INT64_MAX - FILE_PIECE_MAX && len <= INT64_MAX - FILE_PIECE_MAX - offset;
 }
 
-int io_file_read(struct io_file *f, void *buf, uint64_t offset, size_t len, size_t need,
-                 struct sl_err *err)
+int io_file_check_read(const struct io_file *f, const void *buf, uint64_t offset, size_t len,
+                       size_t need, struct sl_err *err)
 {
     if (need > len || !in_range(offset, len))
         return err_file(err, SL_E_INTERNAL, f->path, 0,
                         "impossible read of %zu of %zu bytes at offset %" PRIu64, need, len,
                         offset);
-    size_t got = 0;
-    int errnum = 0;
-    if (atomic_load(&f->direct)) {
-        if (((uintptr_t)buf | offset | len) & (f->align - 1))
-            return err_file(err, SL_E_INTERNAL, f->path, 0,
-                            "direct read of %zu bytes at offset %" PRIu64 " is not aligned to %zu",
-                            len, offset, f->align);
-        got = read_direct(f, buf, offset, len, need, &errnum);
-    }
+    if (atomic_load(&f->direct) && (((uintptr_t)buf | offset | len) & (f->align - 1)))
+        return err_file(err, SL_E_INTERNAL, f->path, 0,
+                        "direct read of %zu bytes at offset %" PRIu64 " is not aligned to %zu", len,
+                        offset, f->align);
+    return 0;
+}
+
+int io_file_read_rest(struct io_file *f, void *buf, uint64_t offset, size_t len, size_t got,
+                      size_t need, struct sl_err *err)
+{
+    int rc = io_file_check_read(f, buf, offset, len, need, err), errnum = 0;
+    if (rc != 0)
+        return rc;
+    if (atomic_load(&f->direct))
+        got = read_direct(f, buf, offset, len, got, need, &errnum);
     if (got < need && errnum == 0) {
         int fd = io_file_buffered_fd(f, err);
         if (fd < 0)
@@ -146,6 +155,12 @@ int io_file_read(struct io_file *f, void *buf, uint64_t offset, size_t len, size
         got = read_buffered(f, fd, buf, offset, got, need, &errnum);
     }
     return got >= need ? 0 : io_file_read_error(f, offset, need, got, errnum, err);
+}
+
+int io_file_read(struct io_file *f, void *buf, uint64_t offset, size_t len, size_t need,
+                 struct sl_err *err)
+{
+    return io_file_read_rest(f, buf, offset, len, 0, need, err);
 }
 
 /* One aligned window after the other, through raw of cap bytes. */

@@ -1,7 +1,8 @@
 /* reader.h: asynchronous reads behind one table of functions.
  *
  * The caller owns every struct io_req from submit to completion; the reader only links it. submit
- * and reap are called by one thread at a time. Completions may come in any order. */
+ * and reap are called by one thread at a time, not always the same. Completions may come in any
+ * order. Files are closed after the reader: it may keep their descriptors. */
 #ifndef IO_READER_H
 #define IO_READER_H
 
@@ -20,6 +21,8 @@ struct io_req {
     struct io_req *next; /* the reader's while submitted, the caller's after */
 };
 
+#define IO_NOTE_MAX 192
+
 struct io_reader;
 
 struct io_reader_ops {
@@ -35,7 +38,8 @@ struct io_reader_ops {
     /* Take finished requests, chained by next. wait: block until there is at least one (when any is
      * open). */
     struct io_req *(*reap)(struct io_reader *r, bool wait);
-    /* Time with at least one read open, up to now; NULL: busy_s is always current. */
+    /* Time with at least one read open, up to now; NULL: busy_s is always current. An engine
+     * without threads learns that a read has ended when it is asked for completions. */
     double (*busy)(const struct io_reader *r);
 };
 
@@ -45,12 +49,14 @@ struct io_reader {
     int open;      /* submitted and not reaped */
     double busy_s; /* time with at least one read open, up to the last reap */
     uint64_t n_reads, bytes;
+    char note[IO_NOTE_MAX]; /* of io_reader_create */
 };
 
-extern const struct io_reader_ops io_threads_ops, io_plain_ops;
+extern const struct io_reader_ops io_uring_ops, io_threads_ops, io_plain_ops;
 
-/* name: "auto", "threads", "plain". *note (may be NULL) points at a line that says why auto or a
- * fallback was taken, or at "". */
+/* name: "auto", "uring", "threads", "plain". auto takes the first of these that can be had; uring,
+ * where it can't, ends in what comes after it. *note (may be NULL) points at a line of the reader's
+ * that says why something other than the first or the named one was taken, or at "". */
 int io_reader_create(const char *name, int in_flight, struct io_reader **out, const char **note,
                      struct sl_err *err);
 void io_reader_destroy(struct io_reader **r);

@@ -3,11 +3,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "io/reader.h"
+
 enum { CACHE_HALF, CACHE_NONE, CACHE_K, CACHE_K1, CACHE_ALL, CACHE_RESIDENT };
 enum { FILE_ONE, FILE_SPLIT, FILE_SPLIT_BARE };
 enum { CALLS_ONE, CALLS_FIVE, CALLS_REWIND, CALLS_LAST };
 
 static const int chunk_widths[] = {0, 1, 7, 64, 257};
+static const enum sl_io_engine readers[] = {SL_IO_THREADS, SL_IO_PLAIN, SL_IO_URING};
 
 static const struct {
     const char *name;
@@ -22,7 +25,7 @@ static const struct {
     [AX_FILE] = {"file", false, 3, {"one", "split", "split-bare"}},
     [AX_CPU] = {"cpu", false, 2, {"best", "scalar"}},
     [AX_DENSE] = {"dense", false, 3, {"anon", "mmap", "warm"}},
-    [AX_READER] = {"reader", true, 2, {"threads", "plain"}},
+    [AX_READER] = {"reader", true, 3, {"threads", "plain", "uring"}},
     [AX_OVERLAP] = {"overlap", true, 2, {"on", "off"}},
     [AX_DIRECT] = {"direct", false, 2, {"on", "off"}},
     [AX_PARTS] = {"parts", true, 2, {"1", "3"}}, /* pieces that one expert's read is cut into */
@@ -45,12 +48,24 @@ int axis_levels(enum axis a)
     return axes[a].n;
 }
 
+/* Not in every build, and forbidden in many containers. */
+static bool has_uring(void)
+{
+    struct io_reader *r;
+    const char *note;
+    bool has = io_reader_create("uring", 1, &r, &note, NULL) == 0 && *note == '\0';
+    io_reader_destroy(&r);
+    return has;
+}
+
 bool axis_applies(const struct subject *s, enum axis a, int level)
 {
     if (level == 0)
         return true;
     if (axes[a].streaming && s->k == 0)
         return false;
+    if (a == AX_READER && readers[level] == SL_IO_URING)
+        return has_uring();
     if (a == AX_CHUNK)
         return chunk_widths[level] < s->n_prompt;
     if (a == AX_FILE)
@@ -119,7 +134,7 @@ void way_spec(const struct subject *s, const struct way *w, enum sl_kv_type kv,
     if (s->k > 0) {
         set_cache(s, l[AX_CACHE], o);
         o->io_threads = l[AX_READS] == 0 ? 4 : 1;
-        o->io_engine = l[AX_READER] == 0 ? SL_IO_THREADS : SL_IO_PLAIN;
+        o->io_engine = readers[l[AX_READER]];
         o->overlap = l[AX_OVERLAP] == 0;
         o->io_split = l[AX_PARTS] == 0 ? 1 : 3;
         o->cache_policy = axes[AX_POLICY].levels[l[AX_POLICY]];
