@@ -65,6 +65,12 @@ uint64_t quant_row_bytes(uint32_t type, uint64_t n);
  * dequantised (integer types). */
 bool quant_dequant(uint32_t type, const void *src, float *dst, size_t n);
 
+/* n values (a multiple of the block) to blocks at dst; scales are searched for the least squared
+ * error. The bytes depend on nothing but src. False: there is no quantiser for type, a value is not
+ * finite or too large for the type's scales. Q4_0, Q8_0 and Q2_K to Q6_K have one. */
+bool quant_quantise(uint32_t type, const float *src, void *dst, size_t n);
+bool quant_has_quantiser(uint32_t type);
+
 /* Exact conversions of 16-bit floats. to_f16 rounds to nearest even; NaN stays NaN. */
 float quant_f16_to_f32(uint16_t h);
 uint16_t quant_f32_to_f16(float f);
