@@ -29,7 +29,7 @@ static const struct opt_row OWN_ROWS[] = {
      "Token ids instead of a text: 1,2,3 or a file of little-endian int32", "Measuring", NULL},
     {"--json", OPT_FLAG, offsetof(struct ppl_args, json), NULL, 0, 0, NULL, NULL, NULL,
      "Print one JSON object: tokens (scored), nll (mean, nats), ppl, hit (fraction), windows, "
-     "ctx, step",
+     "ctx, step; with lossy options also marks, which names them",
      "Measuring", NULL},
 };
 
@@ -45,7 +45,7 @@ static struct opt_cmd ppl_cmd = {
         "The text is cut into windows of -c tokens that do not overlap; a window's first token is "
         "not scored. Nothing is added to the text but what the model's vocabulary itself asks for "
         "at its beginning. Where the experts are and how many threads compute does not change a "
-        "byte of the result, and neither does --step.",
+        "byte of the result, and neither does --step; lossy options do, and the result says so.",
     .rows = rows,
     .examples = "sluice ppl -m model.gguf tale.txt\n"
                 "sluice ppl -m model.gguf -c 512 --moe-stream --ram 8G --json - < tale.txt\n",
@@ -123,15 +123,18 @@ static void print_result(const struct ppl *p, double seconds)
     double hit = (double)s.hits / (double)s.tokens;
     fprintf(stderr, "ppl: %llu tokens in %.2f s (%.1f tok/s)\n", (unsigned long long)s.tokens,
             seconds, seconds > 0 ? (double)s.tokens / seconds : 0);
+    const char *marks = p->plan.marks;
     if (p->args->json)
         printf("{\"tokens\": %llu, \"nll\": %.17g, \"ppl\": %.17g, \"hit\": %.17g, \"windows\": "
-               "%zu, \"ctx\": %d, \"step\": %s}\n",
+               "%zu, \"ctx\": %d, \"step\": %s%s%s%s}\n",
                (unsigned long long)s.tokens, s.nll, s.ppl, hit, p->n_windows, p->plan.n_ctx,
-               p->args->step ? "true" : "false");
+               p->args->step ? "true" : "false", marks[0] ? ", \"marks\": \"" : "", marks,
+               marks[0] ? "\"" : "");
     else
         printf("perplexity %.6f (mean NLL %.6f nats), next token hit %.2f%%, %llu tokens scored in "
-               "%zu windows of %d\n",
-               s.ppl, s.nll, 100 * hit, (unsigned long long)s.tokens, p->n_windows, p->plan.n_ctx);
+               "%zu windows of %d%s%s\n",
+               s.ppl, s.nll, 100 * hit, (unsigned long long)s.tokens, p->n_windows, p->plan.n_ctx,
+               marks[0] ? "; " : "", marks);
 }
 
 static int run_all(struct ppl *p, struct sl_err *err)

@@ -86,7 +86,7 @@ static int open_session(struct run *r, struct sl_err *err)
         return rc;
     if (r->csv != NULL)
         rc = run_csv_begin(r->csv, r->args, &r->report.info, &r->report.plan, err);
-    run_out_observe(r->out, r->session, r->report.info.n_vocab);
+    run_out_observe(r->out, r->session, &r->report.info);
     return rc;
 }
 

@@ -19,6 +19,8 @@ struct run_args {
     int64_t io_threads, io_engine, io_split, odirect, overlap, dense, cache_policy;
     /* telemetry */
     const char *csv;
+    int64_t n_expert_used, drop_no_renorm, drop_in_prefill, route_ahead;
+    double drop_cold, substitute;
 };
 
 /* Parse and validate. OPTS_GO, or the exit status when the command ends here (help, error). */
@@ -56,7 +58,7 @@ struct run_out;
 /* Open what the arguments name (temporary files until run_out_commit). */
 int run_out_open(const struct run_args *a, struct run_out **out, struct sl_err *err);
 /* Watch the session as far as the files need it. */
-void run_out_observe(struct run_out *o, struct sl_session *s, int n_vocab);
+void run_out_observe(struct run_out *o, struct sl_session *s, const struct sl_model_info *info);
 /* After each eval: write what it produced; reports what failed while it ran. */
 int run_out_step(struct run_out *o, struct sl_err *err);
 /* All ids of the run; then every file gets its name. */

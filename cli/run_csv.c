@@ -15,7 +15,6 @@ struct run_csv {
     struct outfile *file;
     struct emit line;
     struct sl_engine_plan plan;
-    uint64_t routed; /* experts that one token is routed to, all layers */
 };
 
 int run_csv_open(const struct run_args *a, struct run_csv **out, struct sl_err *err)
@@ -124,7 +123,6 @@ int run_csv_begin(struct run_csv *c, const struct run_args *a, const struct sl_m
 {
     struct emit *e = &c->line;
     c->plan = *plan;
-    c->routed = (uint64_t)info->n_expert_run * (uint64_t)info->n_layer_routed;
     emit_add_text(e, "# sluice csv v1\n");
     say_text(e, "version", SL_VERSION);
     run_opts_each(a, say_option, e);
@@ -174,8 +172,8 @@ static void add_experts(struct emit *e, const struct run_csv *c, const struct sl
     cell(e, streamed && asked > 0 ? 100 * (double)d->hits / asked : (double)NAN);
     count(e, streamed, d->evictions);
     count(e, streamed, d->rereads);
-    count(e, true, streamed ? d->hits + d->misses : c->routed);
-    count(e, true, 0); /* nothing drops experts */
+    count(e, true, d->experts_routed);
+    count(e, true, d->experts_dropped);
 }
 
 static void add_memory(struct emit *e, const struct run_csv *c, const struct sl_engine *engine,

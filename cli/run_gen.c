@@ -123,6 +123,11 @@ static void difference(const struct sl_phase_stats *a, const struct sl_phase_sta
         .rereads = b->rereads - a->rereads,
         .spec_useful_bytes = b->spec_useful_bytes - a->spec_useful_bytes,
         .spec_wasted_bytes = b->spec_wasted_bytes - a->spec_wasted_bytes,
+        .experts_routed = b->experts_routed - a->experts_routed,
+        .experts_replayed = b->experts_replayed - a->experts_replayed,
+        .experts_dropped = b->experts_dropped - a->experts_dropped,
+        .experts_substituted = b->experts_substituted - a->experts_substituted,
+        .experts_ahead = b->experts_ahead - a->experts_ahead,
     };
 }
 

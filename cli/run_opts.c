@@ -11,6 +11,7 @@
 #define G_SAMPLE "Sampling"
 #define G_STREAM "Streaming"
 #define G_WATCH  "Telemetry"
+#define G_LOSSY  "Lossy: these change the text, and every output says so"
 #define G_DUMP   "For tests and scripts"
 
 static const struct opt_word CPU_WORDS[] = {
@@ -33,6 +34,7 @@ static const struct opt_word IO_WORDS[] = {{"auto", SL_IO_AUTO},
 static const struct opt_word POLICY_WORDS[] = {
     {"echo", 0}, {"lfu-decay", 1}, {"lru", 2}, {NULL, 0}};
 static const struct opt_word AUTO_MB[] = {{"auto", SL_CACHE_AUTO}, {NULL, 0}};
+static const struct opt_word MODELS_OWN[] = {{"model", 0}, {NULL, 0}};
 static const struct opt_word UNSET_SLOTS[] = {{"unset", SL_CACHE_UNSET}, {NULL, 0}};
 
 /* Rows whose meaning needs no more than one line; see struct opt_row for the order of fields. */
@@ -121,6 +123,25 @@ static const struct opt_row ROWS[] = {
      "Write a row of measurements per generated token, with the configuration before and a summary "
      "behind them",
      G_WATCH, NULL},
+    {"--n-expert-used", OPT_INT, AT(n_expert_used), "K", 1, 128, "model", "the model's", "experts",
+     "Experts per token; the same text every time", G_LOSSY, MODELS_OWN},
+    {"--drop-cold-experts", OPT_FLOAT, AT(drop_cold), "F", 0, 1, "0", "0: off", NULL,
+     "In decode, leave out experts that are not in the cache and whose share of the weight is "
+     "below "
+     "F / experts per token; never a token's top expert; depends on the cache",
+     G_LOSSY, NULL},
+    {"--drop-no-renorm", OPT_FLAG, AT(drop_no_renorm), NULL, 0, 0, NULL, NULL, NULL,
+     "Leave the weights of the others as they are when an expert is dropped", G_LOSSY, NULL},
+    {"--drop-in-prefill", OPT_FLAG, AT(drop_in_prefill), NULL, 0, 0, NULL, NULL, NULL,
+     "Drop cold experts in prompts too", G_LOSSY, NULL},
+    {"--expert-substitute", OPT_FLOAT, AT(substitute), "L", 0, 1, "0", "0: off", NULL,
+     "In decode, rank cached experts as if their score were higher by L times the token's score "
+     "range; weights stay the router's; depends on the cache",
+     G_LOSSY, NULL},
+    {"--route-ahead", OPT_INT, AT(route_ahead), "N", 0, 1023, "0", "0: off", "layers",
+     "In decode, route each layer by the hidden state N layers earlier, so that its reads start "
+     "early; the same text every time",
+     G_LOSSY, NULL},
 
     {"--token-ids", OPT_LIST, AT(token_ids), "LIST|@FILE", 0, 2147483647.0, NULL, NULL, NULL,
      "Token ids instead of a prompt: 1,2,3 or a file of little-endian int32", G_DUMP, NULL},
@@ -144,7 +165,7 @@ static const struct opt_cmd RUN = {
         "mode line, progress and the report go to standard error.\n\n"
         "With --moe-stream the routed experts stay on the drive and are read into a bounded cache "
         "when a token needs them, so that a model can be larger than memory. The text is the same "
-        "to the byte with any cache, thread count and CPU.\n\n"
+        "to the byte with any cache, thread count and CPU, unless a lossy option is given.\n\n"
         "Ctrl-C ends the run after the current token and still prints the report; a second one "
         "ends it at once.",
     .rows = ROWS,
@@ -211,7 +232,10 @@ int run_opts_check(const struct opt_cmd *cmd, const struct opt_seen *seen, const
     if (a->cache_mb == 0 && opts_given(cmd, seen, "--cache-ceil-mb"))
         return err_set(err, SL_E_ARG, "--cache-ceil-mb",
                        "--cache-mb 0 means no cache; --cache-ceil-mb cannot bound it");
-    return check_files(a, err);
+    struct sl_engine_options opt;
+    run_opts_engine(a, &opt);
+    int rc = sl_engine_options_check(&opt, err);
+    return rc < 0 ? rc : check_files(a, err);
 }
 
 size_t run_opts_model_rows(struct opt_row *rows, size_t max)
@@ -261,6 +285,12 @@ void run_opts_engine(const struct run_args *a, struct sl_engine_options *opt)
     opt->io_split = (int)a->io_split;
     opt->direct = a->odirect != 0;
     opt->overlap = a->overlap != 0;
+    opt->n_expert_used = (int)a->n_expert_used;
+    opt->drop_cold = a->drop_cold;
+    opt->drop_no_renorm = a->drop_no_renorm != 0;
+    opt->drop_in_prefill = a->drop_in_prefill != 0;
+    opt->substitute = a->substitute;
+    opt->route_ahead = (int)a->route_ahead;
     opt->route_replay = a->route_replay;
     opt->n_ctx = (int)a->n_ctx;
     opt->ubatch = (int)a->ubatch;

@@ -1,6 +1,7 @@
 /* run_out.c: the files of a run for tests and scripts; all little-endian, without headers.
  *   --logits-out   float32[P + n][n_vocab]: row i is what the model says after position i
- *   --experts-out  int32 rows: position, block, the k expert ids ascending; by position, then block
+ *   --experts-out  int32 rows: position, block, the k expert ids ascending (-1 behind the last
+ * where some were dropped); by position, then block
  *   --ids-out      int32[P + n]: the prompt's ids, then the generated ones
  * for a prompt of P and n generated tokens; the last generated token is evaluated too. */
 #include "cli/outfile.h"
@@ -56,14 +57,6 @@ static void on_experts(void *user, int pos, int block, const int32_t *ids, int k
     struct run_out *o = user;
     if (o->code < 0)
         return;
-    if (o->row_len == 0)
-        o->row_len = k + 2;
-    if (o->row_len != k + 2) {
-        o->code = err_set(&o->err, SL_E_UNSUPPORTED, "--experts-out",
-                          "--experts-out: block %d chooses %d experts, another one %d", block, k,
-                          o->row_len - 2);
-        return;
-    }
     if (o->n_rows == o->cap_rows) {
         size_t cap = o->cap_rows > 0 ? 2 * o->cap_rows : 256;
         void *p = mem_realloc(o->rows, cap * (size_t)o->row_len * sizeof *o->rows);
@@ -77,12 +70,14 @@ static void on_experts(void *user, int pos, int block, const int32_t *ids, int k
     int32_t *row = o->rows + o->n_rows++ * (size_t)o->row_len;
     row[0] = pos;
     row[1] = block;
-    memcpy(row + 2, ids, (size_t)k * sizeof *ids);
+    for (int i = 0; i < o->row_len - 2; i++)
+        row[2 + i] = i < k ? ids[i] : -1;
 }
 
-void run_out_observe(struct run_out *o, struct sl_session *s, int n_vocab)
+void run_out_observe(struct run_out *o, struct sl_session *s, const struct sl_model_info *info)
 {
-    o->n_vocab = n_vocab;
+    o->n_vocab = info->n_vocab;
+    o->row_len = info->n_expert_run + 2;
     struct sl_observer obs = {.user = o};
     if (o->logits != NULL)
         obs.on_logits = on_logits;

@@ -125,10 +125,27 @@ struct sl_engine_options {
     /* Which expert gives up its slot: "echo", "lfu-decay", "lru" (docs/cache-policy.md); NULL: the
      * first. */
     const char *cache_policy;
+    /* Lossy: they change the text, and plan.marks says so. The first and the last give the same
+     * text every time; what drops or substitutes depends on what the cache holds. */
+    int n_expert_used; /* experts per token, of at most 128; 0: the model's */
+    /* Leave out experts that are not in the cache and whose renormalised weight is below this / k,
+     * never a token's highest; the others are renormalised. 0 (off) to 1; in decode only. */
+    double drop_cold;
+    bool drop_no_renorm;  /* the others' weights stay as they were */
+    bool drop_in_prefill; /* in prompts too */
+    /* In decode, experts in the cache are chosen as if their scores were higher by this times the
+     * token's score range, and weighted by what the router said; 0 (off) to 1. */
+    double substitute;
+    /* Decoding one token, route a layer by its norm and router on the residual that enters the FFN
+     * this many layers before, so that its reads start as early; 0: off. */
+    int route_ahead;
 };
 
 /* Fill with the defaults of `sluice run`. Any thread. */
 void sl_engine_options_init(struct sl_engine_options *opt);
+/* SL_E_ARG when an option is out of range or contradicts another; what sl_engine_open checks first.
+ * Any thread. */
+int sl_engine_options_check(const struct sl_engine_options *opt, struct sl_err *err);
 
 /* What a model file holds. Strings live as long as the engine. */
 struct sl_model_info {
@@ -156,10 +173,13 @@ struct sl_engine_plan {
     uint64_t total_bytes, limit_bytes; /* limit 0: none was given */
     uint64_t cache_min_bytes;          /* smallest legal cache; 0 where nothing is streamed */
     bool cache_auto;
-    const char *direct_note; /* why not direct; "" when direct */
-    bool replay;             /* a recorded routing is followed */
-    char marks[384];         /* what makes this run another than the model's own, to be printed with
-                                every result; "": nothing */
+    const char *direct_note;      /* why not direct; "" when direct */
+    bool replay;                  /* a recorded routing is followed */
+    double drop_cold, substitute; /* lossy options as they were given */
+    bool drop_in_prefill;
+    int route_ahead;
+    char marks[384]; /* what makes this run another than the model's own, to be printed with
+                        every result; "": nothing */
 };
 
 struct sl_engine;
@@ -259,7 +279,8 @@ struct sl_observer {
     /* Logits after a position: n_vocab floats, valid during the call. NULL: only the last
      * position's logits are computed. */
     void (*on_logits)(void *user, int pos, const float *logits);
-    /* Experts chosen in a block for a position: k ids, ascending. Blocks rise within one batch, so
+    /* Experts used in a block for a position: k ids, ascending; fewer than the model's where some
+     * were dropped. Blocks rise within one batch, so
      * calls are not sorted by position when a batch is wider than one. */
     void (*on_experts)(void *user, int pos, int block, const int32_t *ids, int k);
     void *user;
@@ -373,14 +394,15 @@ struct sl_phase_stats {
     uint64_t bytes_read, reads;
     uint64_t hits, misses, evictions, rereads;
     uint64_t spec_useful_bytes, spec_wasted_bytes;
+    /* Choices of an expert for a token in a layer; of these: taken from the recorded routing, left
+     * out (drop_cold), owed to the cache (substitute), made layers early (route_ahead). */
+    uint64_t experts_routed, experts_replayed, experts_dropped, experts_substituted, experts_ahead;
 };
 struct sl_stats {
     struct sl_phase_stats prompt, decode;
     uint64_t cache_resident_bytes;
     uint64_t mem_now, mem_peak; /* bytes that went through the engine's allocator */
-    uint64_t experts_routed;    /* choices of an expert for a token in a layer, both phases */
-    uint64_t experts_replayed;  /* of these, taken from the recorded routing */
-    uint64_t replay_rounds;     /* how often its decoded tokens were used up */
+    uint64_t replay_rounds;     /* how often the recorded routing's decoded tokens were used up */
 };
 void sl_session_stats(const struct sl_session *s, struct sl_stats *out);
 

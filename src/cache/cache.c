@@ -257,6 +257,11 @@ void cache_prompt_end(struct cache *c)
     c->ahead.layer = -1;
 }
 
+bool cache_holds_expert(const struct cache *c, int layer, int expert)
+{
+    return c->where[c->first_key[layer] + expert] >= 0;
+}
+
 void cache_get_stats(const struct cache *c, struct cache_stats *out)
 {
     *out = c->stats;

@@ -102,6 +102,9 @@ void cache_pass_release(struct cache *c, int index);
 /* Waits for the pass's open reads, releases what is still held. */
 void cache_pass_end(struct cache *c);
 
+/* Is the expert in memory or on its way there, read ahead or not? */
+bool cache_holds_expert(const struct cache *c, int layer, int expert);
+
 /* Start reading layer's experts in rising id into what is free, speculatively; never evicts or
  * delays what a pass needs; a later pass finds them (they count as its misses). Counted as
  * speculative. Only worth it where a batch uses nearly the whole bank. Asking again for the same

@@ -135,8 +135,8 @@ static int open_all(struct sl_engine *e, const char *path, struct sl_err *err)
     if (!e->cache_layers)
         return err_set(err, SL_E_MEM, "engine", "no memory for the cache's layout");
     model_cache_layers(e->model, e->cache_layers);
-    if ((rc = plan_make(e, err)) < 0 || (rc = pool_create(e->plan.threads, &e->pool, err)) < 0 ||
-        (rc = load(e, err)) < 0)
+    if ((rc = plan_make(e, err)) < 0 || (rc = routing_check(e, err)) < 0 ||
+        (rc = pool_create(e->plan.threads, &e->pool, err)) < 0 || (rc = load(e, err)) < 0)
         return rc;
     return e->plan.streamed ? open_streaming(e, err) : 0;
 }
@@ -145,7 +145,7 @@ int engine_open_with(const char *path, const struct sl_engine_options *opt,
                      const struct engine_reader *source, struct sl_engine **out, struct sl_err *err)
 {
     *out = NULL;
-    int rc = options_check(opt, err);
+    int rc = sl_engine_options_check(opt, err);
     if (rc < 0)
         return rc;
     struct sl_engine *e = mem_calloc(1, sizeof *e);

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "cache/policy.h"
+#include "model/config.h"
 
 void sl_engine_options_init(struct sl_engine_options *o)
 {
@@ -32,7 +33,58 @@ static int range(const char *name, int64_t v, int64_t low, int64_t high, struct 
                    (long long)low, (long long)high);
 }
 
-int options_check(const struct sl_engine_options *o, struct sl_err *err)
+/* A number from 0 to 1; NaN is none. */
+static int fraction(const char *name, double v, struct sl_err *err)
+{
+    return v >= 0 && v <= 1 ? 0
+                            : err_set(err, SL_E_ARG, name, "%s is %g, expected 0 to 1", name, v);
+}
+
+static int clash(const char *a, const char *b, struct sl_err *err)
+{
+    return err_set(err, SL_E_ARG, a, "%s and %s exclude each other", a, b);
+}
+
+/* What decides by the content of the cache needs one. Automatic sizes are judged when they are
+ * known. */
+static int wants_cache(const struct sl_engine_options *o, const char *name, struct sl_err *err)
+{
+    if (o->stream == SL_STREAM_OFF)
+        return err_set(err, SL_E_ARG, name,
+                       "%s needs streamed experts, and streaming is switched off", name);
+    if (o->cache_slots == 0 || (o->cache_slots == SL_CACHE_UNSET && o->cache_mb == 0))
+        return err_set(err, SL_E_ARG, name, "%s needs an expert cache, and there is none", name);
+    return 0;
+}
+
+static int check_routing(const struct sl_engine_options *o, struct sl_err *err)
+{
+    int rc;
+    if ((rc = range("--n-expert-used", o->n_expert_used, 0, MODEL_MAX_TOPK, err)) < 0 ||
+        (rc = range("--route-ahead", o->route_ahead, 0, MODEL_MAX_LAYERS - 1, err)) < 0 ||
+        (rc = fraction("--drop-cold-experts", o->drop_cold, err)) < 0 ||
+        (rc = fraction("--expert-substitute", o->substitute, err)) < 0)
+        return rc;
+    if (o->route_replay && o->n_expert_used)
+        return clash("--route-replay", "--n-expert-used", err);
+    if (o->route_replay && o->substitute > 0)
+        return clash("--route-replay", "--expert-substitute", err);
+    if (o->route_replay && o->route_ahead)
+        return clash("--route-replay", "--route-ahead", err);
+    if (o->route_ahead && o->substitute > 0)
+        return clash("--route-ahead", "--expert-substitute", err);
+    if (o->drop_no_renorm && o->drop_cold == 0)
+        return err_set(err, SL_E_ARG, "--drop-no-renorm",
+                       "--drop-no-renorm means nothing without --drop-cold-experts");
+    if (o->drop_in_prefill && o->drop_cold == 0)
+        return err_set(err, SL_E_ARG, "--drop-in-prefill",
+                       "--drop-in-prefill means nothing without --drop-cold-experts");
+    if (o->drop_cold > 0 && (rc = wants_cache(o, "--drop-cold-experts", err)) < 0)
+        return rc;
+    return o->substitute > 0 ? wants_cache(o, "--expert-substitute", err) : 0;
+}
+
+int sl_engine_options_check(const struct sl_engine_options *o, struct sl_err *err)
 {
     const int64_t most_mb = (int64_t)1 << 40; /* MiB; an exabyte, far below overflow in bytes */
     int rc;
@@ -62,5 +114,5 @@ int options_check(const struct sl_engine_options *o, struct sl_err *err)
         return err_set(
             err, SL_E_ARG, "cache size",
             "a cache size was given, but experts are not streamed; leave one of the two out");
-    return 0;
+    return check_routing(o, err);
 }

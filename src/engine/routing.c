@@ -154,16 +154,89 @@ static int open_script(struct sl_engine *e, const char *path, struct sl_err *err
     return rc;
 }
 
+/* ---- Lossy options ---- */
+
+static int set_top_k(struct sl_engine *e, int k, struct sl_err *err)
+{
+    struct model_config *c = &e->model->cfg;
+    if (k > c->n_expert)
+        return err_set(err, SL_E_ARG, "--n-expert-used",
+                       "--n-expert-used is %d, but a layer has %d experts", k, c->n_expert);
+    if (k != c->n_expert_used)
+        mark(e, "lossy: %d experts per token (the model's: %d)", k, c->n_expert_used);
+    c->n_expert_used = k;
+    return 0;
+}
+
+static int set_ahead(struct sl_engine *e, int layers, struct sl_err *err)
+{
+    if (layers >= e->model->cfg.n_layer)
+        return err_set(err, SL_E_ARG, "--route-ahead",
+                       "--route-ahead is %d, but the model has %d layers", layers,
+                       e->model->cfg.n_layer);
+    e->route.ahead = layers;
+    mark(e, "lossy: routed %d layers ahead in decode", layers);
+    return 0;
+}
+
+static int set_lossy(struct sl_engine *e, struct sl_err *err)
+{
+    const struct sl_engine_options *o = &e->opt;
+    int rc = o->n_expert_used ? set_top_k(e, o->n_expert_used, err) : 0;
+    if (rc == 0 && o->route_ahead)
+        rc = set_ahead(e, o->route_ahead, err);
+    if (o->drop_cold > 0)
+        mark(e, "lossy: drops cold experts below %g x uniform%s%s", o->drop_cold,
+             o->drop_in_prefill ? ", in prompts too" : "",
+             o->drop_no_renorm ? ", not renormalised" : "");
+    if (o->substitute > 0)
+        mark(e, "lossy: prefers cached experts by %g of the score range", o->substitute);
+    e->plan.drop_cold = o->drop_cold;
+    e->plan.drop_in_prefill = o->drop_in_prefill;
+    e->plan.substitute = o->substitute;
+    e->plan.route_ahead = o->route_ahead;
+    e->route.drop = (float)o->drop_cold;
+    e->route.drop_renorm = !o->drop_no_renorm;
+    e->route.drop_in_prompt = o->drop_in_prefill;
+    e->route.substitute = (float)o->substitute;
+    return rc;
+}
+
+/* The name of an option that only models with experts have a use for; NULL: none was given. */
+static const char *routed_option(const struct sl_engine_options *o)
+{
+    return o->route_replay     ? "--route-replay"
+           : o->n_expert_used  ? "--n-expert-used"
+           : o->drop_cold > 0  ? "--drop-cold-experts"
+           : o->substitute > 0 ? "--expert-substitute"
+           : o->route_ahead    ? "--route-ahead"
+                               : NULL;
+}
+
 int routing_open(struct sl_engine *e, struct sl_err *err)
 {
     const struct sl_engine_options *o = &e->opt;
-    int rc = 0;
-    if (o->route_replay && e->model->cfg.n_expert == 0)
-        return err_set(err, SL_E_ARG, "--route-replay",
-                       "--route-replay: the model has no routed experts");
-    if (o->route_replay)
-        rc = open_script(e, o->route_replay, err);
-    return rc;
+    const char *name = routed_option(o);
+    if (name && e->model->cfg.n_expert == 0)
+        return err_set(err, SL_E_ARG, name, "%s: the model has no routed experts", name);
+    int rc = o->route_replay ? open_script(e, o->route_replay, err) : 0;
+    return rc == 0 ? set_lossy(e, err) : rc;
+}
+
+int routing_check(const struct sl_engine *e, struct sl_err *err)
+{
+    const struct sl_engine_options *o = &e->opt;
+    const char *name = o->drop_cold > 0    ? "--drop-cold-experts"
+                       : o->substitute > 0 ? "--expert-substitute"
+                                           : NULL;
+    if (name && !e->plan.streamed)
+        return err_set(
+            err, SL_E_ARG, name,
+            "%s needs streamed experts, and the model fits into memory; add --moe-stream", name);
+    if (name && e->plan.cache_bytes == 0)
+        return err_set(err, SL_E_ARG, name,
+                       "%s needs an expert cache, and there is no room for one", name);
+    return 0;
 }
 
 void routing_close(struct sl_engine *e)

@@ -104,6 +104,7 @@ struct snapshot {
     double wall, cpu, busy, compute;
     uint64_t majflt;
     struct cache_stats cache;
+    struct route_counts route;
 };
 
 static void take(const struct sl_session *s, struct snapshot *n)
@@ -113,6 +114,7 @@ static void take(const struct sl_session *s, struct snapshot *n)
     n->cpu = clock_cpu();
     n->compute = pool_busy(s->e->pool);
     n->majflt = sys_majflt();
+    n->route = s->f.route_counts;
     if (s->e->cache) {
         cache_get_stats(s->e->cache, &n->cache);
         n->busy = io_reader_busy(s->e->reader);
@@ -137,6 +139,11 @@ static void add_difference(struct sl_phase_stats *p, const struct snapshot *a,
     p->rereads += b->cache.rereads - a->cache.rereads;
     p->spec_useful_bytes += b->cache.spec_useful_bytes - a->cache.spec_useful_bytes;
     p->spec_wasted_bytes += b->cache.spec_wasted_bytes - a->cache.spec_wasted_bytes;
+    p->experts_routed += b->route.routed - a->route.routed;
+    p->experts_replayed += b->route.replayed - a->route.replayed;
+    p->experts_dropped += b->route.dropped - a->route.dropped;
+    p->experts_substituted += b->route.substituted - a->route.substituted;
+    p->experts_ahead += b->route.ahead - a->route.ahead;
 }
 
 /* ---- Appending ---- */
@@ -241,8 +248,6 @@ void sl_session_stats(const struct sl_session *s, struct sl_stats *out)
         cache_get_stats(s->e->cache, &cs);
         out->cache_resident_bytes = cs.resident_bytes;
     }
-    out->experts_routed = s->f.route_counts.routed;
-    out->experts_replayed = s->f.route_counts.replayed;
     if (s->e->route.script && s->e->script.n_tokens[1])
         out->replay_rounds = (uint64_t)(s->f.n_decoded / s->e->script.n_tokens[1]);
     out->mem_now = mem_now();

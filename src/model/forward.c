@@ -54,7 +54,21 @@ static uint64_t expert_rows(const struct model_config *c, uint64_t tok)
     return narrow > tok ? narrow : tok;
 }
 
-static void lay_out_experts(struct forward *f, struct arena *a)
+static void lay_out_peek(struct peek *p, const struct model_config *c, struct arena *a)
+{
+    uint64_t k = (uint64_t)c->n_expert_used, layers = (uint64_t)c->n_layer;
+    p->norm = take(a, (uint64_t)c->n_embd, sizeof(float));
+    p->scores = take(a, (uint64_t)c->n_expert, sizeof(float));
+    p->guess = take(a, k, sizeof(int32_t));
+    p->control = take(a, k, sizeof(int32_t));
+    p->previous = take(a, layers * k, sizeof(int32_t));
+    p->ahead_ids = take(a, layers * k, sizeof(int32_t));
+    p->ahead_weights = take(a, layers * k, sizeof(float));
+    p->ahead_used = take(a, layers, sizeof(int32_t));
+    p->score = take(a, layers, sizeof(struct peek_score));
+}
+
+static void lay_out_experts(struct forward *f, struct arena *a, int threads)
 {
     const struct model_config *c = &f->m->cfg;
     uint64_t tok = (uint64_t)f->max_tok, k = (uint64_t)c->n_expert_used, n = (uint64_t)c->n_expert;
@@ -65,7 +79,9 @@ static void lay_out_experts(struct forward *f, struct arena *a)
     f->gathered_stride = widest_packed(larger(c->n_embd, c->n_ff_expert));
     f->router = take(a, tok * n, sizeof(float));
     f->weights = take(a, tok * k, sizeof(float));
+    f->ranked = take(a, (uint64_t)threads * n, sizeof(float));
     f->ids = take(a, tok * k, sizeof(int32_t));
+    f->used = take(a, tok, sizeof(int32_t));
     f->entry_tok = take(a, tok * k, sizeof(int32_t));
     f->entry_w = take(a, tok * k, sizeof(float));
     f->tok_entry = take(a, tok * k, sizeof(int32_t));
@@ -73,6 +89,7 @@ static void lay_out_experts(struct forward *f, struct arena *a)
     f->first = take(a, n + 1, sizeof(int32_t));
     f->union_ids = take(a, n, sizeof(int32_t));
     f->union_counts = take(a, n, sizeof(int32_t));
+    lay_out_peek(&f->peek, c, a);
     f->jobs = take(a, rows, sizeof(struct moe_job));
     f->gathered = take(a, rows, f->gathered_stride);
     f->expert_out = take(a, expert_rows(c, tok), (uint64_t)c->n_embd * sizeof(float));
@@ -108,7 +125,7 @@ static uint64_t lay_out(struct forward *f, uint8_t *base, int threads)
     f->attn_scratch_floats = kern_attn_scratch(
         c->n_head / c->n_head_kv * forward_attn_tokens(c, f->max_tok), c->dim_k, c->dim_v);
     f->attn_scratch = take(&a, (uint64_t)threads * f->attn_scratch_floats, sizeof(float));
-    lay_out_experts(f, &a);
+    lay_out_experts(f, &a, threads);
     return a.used;
 }
 
@@ -134,6 +151,8 @@ int forward_open(struct forward *f, const struct model *m, struct pool *pool, st
         return err_set(err, SL_E_MEM, "compute buffers", "no memory for %zu MiB of compute buffers",
                        f->block_bytes >> 20);
     lay_out(f, f->block, pool_threads(pool));
+    for (int i = 0; m->cfg.n_expert && i < m->cfg.n_layer * m->cfg.n_expert_used; i++)
+        f->peek.previous[i] = -1;
     int rc = kv_open(&f->kv, &m->cfg, n_ctx, k_type, v_type, err);
     if (rc < 0)
         forward_close(f);
@@ -247,6 +266,7 @@ int forward_batch(struct forward *f, const int32_t *ids, int n, int pos0, bool p
     f->packed_src = NULL;
     f->il = -1;
     watch_enter(f, SL_OP_EMBED);
+    peek_begin(f);
     struct embed_args e = {f, ids};
     pool_for(f->pool, n, 4, embed_range, &e);
     int rc = 0;

@@ -10,6 +10,7 @@
 
 #include "cache/cache.h"
 #include "model/kv.h"
+#include "model/peek.h"
 #include "model/route.h"
 #include "model/weights.h"
 #include "thread/pool.h"
@@ -41,7 +42,9 @@ struct forward {
     /* Buffers; see forward.c for shapes */
     float *x, *h, *q, *kx, *vx, *att, *up, *gate, *rope_cos, *rope_sin;
     float *router, *weights, *expert_out, *logits;
-    int32_t *ids, *entry_tok, *tok_entry;
+    int32_t *ids, *used, *entry_tok, *tok_entry; /* used: choices of each token, <= k */
+    float *ranked;                               /* n_expert for each thread */
+    struct peek peek;
     float *entry_w;
     int32_t *count, *first, *union_ids, *union_counts;
     struct moe_job *jobs;

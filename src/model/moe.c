@@ -27,7 +27,7 @@ static void combine_range(void *arg, int64_t begin, int64_t end, int tid)
         float *y = f->h + (size_t)t * n, *x = f->x + (size_t)t * n;
         if (!g->wide) {
             memset(y, 0, n * sizeof *y);
-            for (int i = 0; i < k; i++) {
+            for (int i = 0; i < f->used[t]; i++) {
                 int entry = f->tok_entry[t * k + i];
                 f->k->axpy(f->entry_w[entry], f->expert_out + (size_t)entry * n, (int)n, y);
             }

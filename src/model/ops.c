@@ -399,7 +399,9 @@ int forward_ffn(struct forward *f, int il, struct sl_err *err)
     const struct layer *l = &f->m->layers[il];
     size_t ff = (size_t)f->m->cfg.n_ff;
     struct product in[2] = {{&l->gate, f->gate, ff}, {&l->up, f->up, ff}};
-    int rc = products_of(f, in, 2, f->h, f->m->cfg.n_embd, il, "FFN input", err);
+    int rc = peek_route_ahead(f, il, err); /* of a routed layer behind this one */
+    if (rc == 0)
+        rc = products_of(f, in, 2, f->h, f->m->cfg.n_embd, il, "FFN input", err);
     if (rc < 0)
         return rc;
     pool_for(f->pool, f->n_tok, 1, swiglu_range, f);

@@ -97,17 +97,17 @@ static bool is_resident(const struct forward *f, int expert)
 void watch_tell_routes(struct forward *f)
 {
     struct forward_watch *w = f->watch;
-    int k = f->m->cfg.n_expert_used;
+    size_t k = (size_t)f->m->cfg.n_expert_used;
     for (int t = 0; t < f->n_tok; t++) {
-        const int32_t *ids = f->ids + (size_t)t * (size_t)k;
-        for (int i = 0; i < k; i++)
+        const int32_t *ids = f->ids + (size_t)t * k;
+        for (int i = 0; i < f->used[t]; i++)
             w->of_choice[i] = is_resident(f, ids[i]);
         struct sl_route_event e = {.batch = batch_of(f),
                                    .pos = f->pos0 + t,
                                    .block = f->il,
-                                   .k = k,
+                                   .k = f->used[t],
                                    .ids = ids,
-                                   .weights = f->weights + (size_t)t * (size_t)k,
+                                   .weights = f->weights + (size_t)t * k,
                                    .resident = w->of_choice,
                                    .expert_bytes = model_block_expert_bytes(f->m, f->il)};
         w->to.on_route(w->to.user, &e);

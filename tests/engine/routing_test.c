@@ -48,6 +48,16 @@ static const int32_t *chosen(const struct run_result *r, int pos, int block)
     return r->experts + (pos * r->n_layer + block) * r->k;
 }
 
+static uint64_t routed(const struct run_result *r)
+{
+    return r->stats.prompt.experts_routed + r->stats.decode.experts_routed;
+}
+
+static uint64_t replayed(const struct run_result *r)
+{
+    return r->stats.prompt.experts_replayed + r->stats.decode.experts_replayed;
+}
+
 /* ---- A recorded routing ---- */
 
 static FILE *trace_begin(char path[600], const char *name, int layers, int experts, int k)
@@ -117,8 +127,8 @@ static void test_replay_follows(void **state)
         for (int pos = N_PROMPT; pos < N_ALL && l != 3; pos++)
             expect_made_up(&r, pos, 1, (pos - N_PROMPT) % 3, l);
     }
-    assert_int_equal(r.stats.experts_routed, N_ALL * N_LAYER * 3);
-    assert_int_equal(r.stats.experts_replayed, (4 + N_STEP) * (N_LAYER - 1) * 3);
+    assert_int_equal(routed(&r), N_ALL * N_LAYER * 3);
+    assert_int_equal(replayed(&r), (4 + N_STEP) * (N_LAYER - 1) * 3);
     assert_int_equal(r.stats.replay_rounds, N_STEP / 3);
 
     /* In chunks, resident, with one thread: the same bytes. */
@@ -148,8 +158,8 @@ static void test_replay_of_itself(void **state)
     s.opt.route_replay = path;
     struct run_result r = run(&s);
     assert_int_equal(run_differs(&own, &r, 0), -1);
-    assert_int_equal(r.stats.experts_replayed, r.stats.experts_routed);
-    assert_int_equal(own.stats.experts_replayed, 0);
+    assert_int_equal(replayed(&r), routed(&r));
+    assert_int_equal(replayed(&own), 0);
     assert_string_equal(own.plan.marks, "");
     run_free(&own);
     run_free(&r);
@@ -207,17 +217,192 @@ static void test_replay_of_less(void **state)
     assert_int_equal(r.k, 1);
     for (int pos = N_PROMPT; pos < N_ALL; pos++)
         assert_int_equal(chosen(&r, pos, 1)[0], 3);
-    assert_int_equal(r.stats.experts_replayed, N_STEP);
+    assert_int_equal(replayed(&r), N_STEP);
     run_free(&r);
+}
+
+/* ---- Lossy options ---- */
+
+static void make_resident(struct run_spec *s)
+{
+    s->opt.stream = SL_STREAM_OFF;
+    s->opt.cache_slots = SL_CACHE_UNSET;
+    s->opt.threads = 1;
+}
+
+static void test_fewer_experts(void **state)
+{
+    (void)state;
+    struct run_spec s = spec();
+    struct run_result own = run(&s);
+    s.opt.n_expert_used = TOP_K;
+    struct run_result same = run(&s);
+    assert_int_equal(run_differs(&own, &same, 0), -1);
+    assert_string_equal(same.plan.marks, "");
+    run_free(&same);
+    for (int k = 1; k <= 5; k += 4) { /* less and more than the model's */
+        s.opt.n_expert_used = k;
+        struct run_spec other = s;
+        make_resident(&other);
+        struct run_result a = run(&s), b = run(&other);
+        assert_int_equal(a.k, k);
+        assert_int_equal(run_differs(&a, &b, 0), -1);
+        assert_non_null(strstr(a.plan.marks, "lossy"));
+        assert_int_equal(routed(&a), N_ALL * N_LAYER * k);
+        run_free(&a);
+        run_free(&b);
+    }
+    run_free(&own);
+}
+
+static int count_used(const struct run_result *r, int pos)
+{
+    int n = 0;
+    for (int i = 0; i < r->n_layer * r->k; i++)
+        n += r->experts[pos * r->n_layer * r->k + i] >= 0;
+    return n;
+}
+
+/* Below any weight nothing is dropped; at the full threshold some, never all of a layer's; prompts
+ * are spared unless asked for. */
+static void test_drop(void **state)
+{
+    (void)state;
+    struct run_spec s = spec();
+    s.opt.cache_slots = 4;
+    s.opt.n_expert_used = 4;
+    struct run_result own = run(&s);
+    s.opt.drop_cold = 1e-6;
+    struct run_result none = run(&s);
+    assert_int_equal(run_differs(&own, &none, 0), -1);
+    assert_int_equal(none.stats.decode.experts_dropped, 0);
+    run_free(&none);
+
+    s.opt.drop_cold = 1;
+    struct run_result some = run(&s);
+    assert_true(some.stats.decode.experts_dropped > 0);
+    assert_int_equal(some.stats.prompt.experts_dropped, 0);
+    assert_int_equal(run_differs(&own, &some, 0), N_PROMPT);
+    assert_true(some.stats.decode.misses < own.stats.decode.misses);
+    uint64_t used = 0;
+    for (int pos = N_PROMPT; pos < N_ALL; pos++) {
+        used += (uint64_t)count_used(&some, pos);
+        for (int l = 0; l < N_LAYER; l++)
+            assert_true(chosen(&some, pos, l)[0] >= 0);
+    }
+    assert_int_equal(used + some.stats.decode.experts_dropped, N_STEP * N_LAYER * 4);
+
+    s.opt.drop_no_renorm = true;
+    struct run_result plain = run(&s);
+    assert_true(run_differs(&some, &plain, 0) >= N_PROMPT);
+    run_free(&plain);
+    s.opt.drop_in_prefill = true;
+    struct run_result prompt = run(&s);
+    assert_true(prompt.stats.prompt.experts_dropped > 0);
+    run_free(&prompt);
+    run_free(&some);
+    run_free(&own);
+}
+
+/* The only expert of a token is its top expert. */
+static void test_drop_spares_the_top(void **state)
+{
+    (void)state;
+    struct run_spec s = spec();
+    s.opt.cache_slots = 4;
+    s.opt.n_expert_used = 1;
+    struct run_result own = run(&s);
+    s.opt.drop_cold = 1;
+    s.opt.drop_in_prefill = true;
+    struct run_result r = run(&s);
+    assert_int_equal(run_differs(&own, &r, 0), -1);
+    run_free(&own);
+    run_free(&r);
+}
+
+/* A cold expert is dropped, the same one in the cache is used: with room for all experts, the
+ * second time that the same tokens come nothing is missing. */
+static void test_drop_asks_the_cache(void **state)
+{
+    (void)state;
+    static const int32_t again[10] = {11, 250, 31, 4, 11, 11, 11, 11, 11, 11};
+    struct run_spec s = spec();
+    s.ids = again;
+    s.n_prompt = 4;
+    s.n_step = 6;
+    s.opt.cache_slots = N_LAYER * N_EXPERT;
+    s.opt.drop_cold = 1;
+    s.opt.n_expert_used = N_EXPERT; /* the prompt reads every expert */
+    struct run_result r = run(&s);
+    assert_int_equal(r.stats.prompt.experts_dropped, 0);
+    assert_int_equal(r.stats.decode.experts_dropped, 0);
+    assert_int_equal(r.stats.decode.misses, 0);
+    run_free(&r);
+}
+
+static void test_substitute(void **state)
+{
+    (void)state;
+    struct run_spec s = spec();
+    s.opt.cache_slots = 12;
+    struct run_result own = run(&s);
+    s.opt.substitute = 1e-30;
+    struct run_result none = run(&s);
+    assert_int_equal(run_differs(&own, &none, 0), -1);
+    assert_int_equal(none.stats.decode.experts_substituted, 0);
+    s.opt.substitute = 1;
+    struct run_result much = run(&s);
+    assert_true(much.stats.decode.experts_substituted > 0);
+    assert_int_equal(much.stats.prompt.experts_substituted, 0);
+    assert_int_equal(run_differs(&own, &much, 0), N_PROMPT);
+    assert_true(much.stats.decode.misses < own.stats.decode.misses);
+    run_free(&own);
+    run_free(&none);
+    run_free(&much);
+}
+
+/* The same text with any cache, with none and resident; layers that nobody can look ahead to are
+ * routed as usual. */
+static void test_route_ahead(void **state)
+{
+    (void)state;
+    struct run_spec s = spec();
+    struct run_result own = run(&s);
+    for (int n = 1; n < N_LAYER; n += 2) {
+        s = spec();
+        s.opt.route_ahead = n;
+        struct run_result r = run(&s);
+        assert_int_equal(r.stats.decode.experts_ahead, N_STEP * (N_LAYER - n) * TOP_K);
+        assert_int_equal(r.stats.prompt.experts_ahead, 0);
+        assert_int_equal(routed(&r), N_ALL * N_LAYER * TOP_K);
+        assert_int_equal(run_differs(&own, &r, 0), N_PROMPT);
+        assert_memory_equal(chosen(&own, N_PROMPT, 0), chosen(&r, N_PROMPT, 0),
+                            (size_t)n * TOP_K * sizeof(int32_t));
+        static const int slots[] = {0, TOP_K, N_LAYER * N_EXPERT};
+        for (int i = 0; i < 4; i++) {
+            struct run_spec other = s;
+            other.opt.threads = 1 + i % 3;
+            if (i == 3)
+                make_resident(&other);
+            else
+                other.opt.cache_slots = slots[i];
+            struct run_result r2 = run(&other);
+            assert_int_equal(run_differs(&r, &r2, 0), -1);
+            run_free(&r2);
+        }
+        run_free(&r);
+    }
+    run_free(&own);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_replay_follows),
-        cmocka_unit_test(test_replay_of_itself),
-        cmocka_unit_test(test_replay_must_fit),
-        cmocka_unit_test(test_replay_of_less),
+        cmocka_unit_test(test_replay_follows),      cmocka_unit_test(test_replay_of_itself),
+        cmocka_unit_test(test_replay_must_fit),     cmocka_unit_test(test_replay_of_less),
+        cmocka_unit_test(test_fewer_experts),       cmocka_unit_test(test_drop),
+        cmocka_unit_test(test_drop_spares_the_top), cmocka_unit_test(test_drop_asks_the_cache),
+        cmocka_unit_test(test_substitute),          cmocka_unit_test(test_route_ahead),
     };
     return cmocka_run_group_tests_name("routing", tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ static void on_logits(void *user, int pos, const float *logits)
 static void on_experts(void *user, int pos, int block, const int32_t *ids, int k)
 {
     struct run_result *r = user;
-    bool good = pos >= 0 && pos < r->n_pos && block >= 0 && block < r->n_layer && k == r->k;
+    bool good = pos >= 0 && pos < r->n_pos && block >= 0 && block < r->n_layer && k > 0 && k <= r->k;
     for (int i = 0; good && i < k; i++)
         good = ids[i] >= (i > 0 ? ids[i - 1] + 1 : 0) && ids[i] < r->info.n_expert;
     if (!good) {

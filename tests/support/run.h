@@ -18,7 +18,7 @@ struct run_spec {
 struct run_result {
     int n_pos, n_vocab, n_layer, k;
     float *logits;              /* [n_pos][n_vocab] */
-    int32_t *experts;           /* [n_pos][n_layer][k], ascending; -1 in blocks without experts */
+    int32_t *experts;           /* [n_pos][n_layer][k], ascending; -1 behind the last */
     int bad_calls;              /* observer calls whose arguments were impossible */
     struct sl_model_info info;  /* its strings are gone */
     struct sl_engine_plan plan; /* its strings too; copies of two of them follow */
