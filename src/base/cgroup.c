@@ -236,6 +236,31 @@ void cgroup_memory(const char *root, uint64_t *limit, uint64_t *available)
     *available = r.available;
 }
 
+struct pressure_result {
+    uint64_t us;
+    bool known;
+};
+
+static void pressure_level(const char *root, const char *dir, bool v2, void *out)
+{
+    struct pressure_result *r = out;
+    uint64_t us;
+    char *text = v2 ? read_in(root, dir, "memory.pressure") : NULL;
+    if (text && text_file_pressure(text, &us)) {
+        r->us = us > r->us ? us : r->us;
+        r->known = true;
+    }
+    mem_free(text);
+}
+
+bool cgroup_pressure(const char *root, uint64_t *us)
+{
+    struct pressure_result r = {0};
+    each_level(root, "memory", pressure_level, &r);
+    *us = r.us;
+    return r.known;
+}
+
 static void cpu_level(const char *root, const char *dir, bool v2, void *out)
 {
     double *cpus = out;

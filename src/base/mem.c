@@ -156,14 +156,13 @@ char *mem_strdup(const char *s)
     return mem_strndup(s, strlen(s));
 }
 
-void *mem_map(size_t n, unsigned flags)
+static void *map_pages(size_t want, unsigned flags, int prot)
 {
-    size_t want = page_round(n), align = flags & MEM_HUGE ? HUGE_PAGE : mem_page_size();
+    size_t align = flags & MEM_HUGE ? HUGE_PAGE : mem_page_size();
     if (must_fail() || want == 0 || want > SIZE_MAX - align)
         return NULL;
     size_t extra = align > mem_page_size() ? align : 0;
-    char *p = mmap(NULL, want + extra, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *p = mmap(NULL, want + extra, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         return NULL;
     if (extra) { /* cut the mapping to an aligned piece */
@@ -177,8 +176,49 @@ void *mem_map(size_t n, unsigned flags)
     }
     if (flags & MEM_DONTFORK)
         madvise(p, want, MADV_DONTFORK);
-    count(want);
     return p;
+}
+
+void *mem_map(size_t n, unsigned flags)
+{
+    size_t want = page_round(n);
+    void *p = map_pages(want, flags, PROT_READ | PROT_WRITE);
+    if (p)
+        count(want);
+    return p;
+}
+
+void *mem_reserve(size_t n, unsigned flags)
+{
+    return map_pages(page_round(n), flags, PROT_NONE);
+}
+
+bool mem_open(void *p, size_t n)
+{
+    if (n == 0)
+        return true;
+    if (must_fail() || mprotect(p, n, PROT_READ | PROT_WRITE) != 0)
+        return false;
+    count(n);
+    return true;
+}
+
+/* Where the pages cannot be protected (too many mappings) they are given back all the same. */
+void mem_close(void *p, size_t n)
+{
+    if (n == 0)
+        return;
+    madvise(p, n, MADV_DONTNEED);
+    (void)!mprotect(p, n, PROT_NONE);
+    atomic_fetch_sub(&now_bytes, n);
+}
+
+void mem_release(void *p, size_t n, size_t open)
+{
+    if (!p)
+        return;
+    munmap(p, page_round(n));
+    atomic_fetch_sub(&now_bytes, open);
 }
 
 void mem_unmap(void *p, size_t n)

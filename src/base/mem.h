@@ -6,6 +6,7 @@
 #ifndef BASE_MEM_H
 #define BASE_MEM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,6 +33,16 @@ enum mem_map_flags {
  */
 void *mem_map(size_t n, unsigned flags);
 void mem_unmap(void *p, size_t n); /* n as given to mem_map; NULL is fine */
+/* Address space for n bytes, as mem_map lays it out, without memory behind it: it is not counted
+ * and may not be touched. NULL when there is none. */
+void *mem_reserve(size_t n, unsigned flags);
+/* Whole pages [p, p + n) of a reservation that are closed get memory, zeroed and counted; false:
+ * the system gives none. */
+bool mem_open(void *p, size_t n);
+/* Whole pages that are open lose it: it goes back to the system at once. */
+void mem_close(void *p, size_t n);
+/* End a reservation of n bytes, of which `open` are open; NULL is fine. */
+void mem_release(void *p, size_t n, size_t open);
 /* Touch the pages of [p, p + n) ahead of use; safe on memory that is being written by others. */
 void mem_populate(void *p, size_t n);
 

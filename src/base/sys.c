@@ -53,6 +53,15 @@ uint64_t sys_mem_available(const char *root)
     return n;
 }
 
+bool sys_pressure(const char *root, struct sys_pressure *out)
+{
+    *out = (struct sys_pressure){0};
+    char *text = text_file_read(root, "/proc/pressure/memory");
+    bool machine = text && text_file_pressure(text, &out->machine_us);
+    mem_free(text);
+    return cgroup_pressure(root, &out->group_us) || machine;
+}
+
 /* CPUs in a list such as "0-3,8,10-11"; 0 when it is none. */
 static int count_cpu_list(const char *s)
 {

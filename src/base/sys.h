@@ -6,6 +6,9 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
+#include <stdint.h>
+
 struct sys_memory {
     uint64_t total;        /* MemTotal */
     uint64_t available;    /* MemAvailable, bytes */
@@ -18,6 +21,13 @@ void sys_memory(const char *root, struct sys_memory *out);
 
 /* MemAvailable alone, bytes: cheap enough for every token. 0: not known. */
 uint64_t sys_mem_available(const char *root);
+
+/* Microseconds in which some task waited for memory (PSI), on the machine and in this cgroup and
+ * its parents; false: this kernel does not say. */
+struct sys_pressure {
+    uint64_t machine_us, group_us;
+};
+bool sys_pressure(const char *root, struct sys_pressure *out);
 
 /* CPUs this process may use: affinity and cgroup CPU quota (v1 and v2, floored, at least 1). */
 int sys_usable_cpus(const char *root);

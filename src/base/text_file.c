@@ -6,6 +6,8 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define SIZE_FIRST ((size_t)4 << 10)
@@ -51,4 +53,16 @@ char *text_file_read(const char *root, const char *path)
     char *text = read_all(fd);
     close(fd);
     return text;
+}
+
+bool text_file_pressure(const char *text, uint64_t *us)
+{
+    const char *line = strncmp(text, "some ", 5) == 0 ? text : strstr(text, "\nsome ");
+    if (!line)
+        return false;
+    const char *end = strchr(line + 1, '\n'), *total = strstr(line, " total=");
+    if (!total || (end && total > end) || total[7] < '0' || total[7] > '9')
+        return false;
+    *us = strtoull(total + 7, NULL, 10);
+    return true;
 }

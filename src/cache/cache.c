@@ -11,7 +11,7 @@ static uint64_t count_loads(const struct cache_config *cfg, const struct cache_g
 {
     uint64_t slots = g->n_transit, most = (uint64_t)g->max_experts + (uint64_t)cfg->in_flight;
     for (int i = 0; i < g->n_classes; i++)
-        slots += g->cls[i].n_slots;
+        slots += g->cls[i].most_slots;
     return slots < most ? slots : most;
 }
 
@@ -42,8 +42,9 @@ uint64_t cache_count_tables(const struct cache_config *cfg, const struct cache_g
 {
     uint64_t slots = g->n_transit, loads = count_loads(cfg, g);
     for (int i = 0; i < g->n_classes; i++)
-        slots += g->cls[i].n_slots;
-    uint64_t per_slot = sizeof(struct cache_slot) + sizeof(int32_t);
+        slots += g->cls[i].most_slots;
+    uint64_t per_slot = sizeof(struct cache_slot) + sizeof(int32_t) + sizeof(struct cache_piece) +
+                        sizeof(bool);
     uint64_t per_item = sizeof(struct pass_item) + sizeof(struct pass_rank) + sizeof(int32_t);
     uint64_t per_load = sizeof(struct load) +
                         (uint64_t)count_reqs_per_load(cfg, g) * sizeof(struct io_req);
@@ -100,22 +101,22 @@ static int make_layers(struct cache *c, const struct cache_config *cfg, struct s
 }
 
 /* The pools' slots, in the order of the arena: the first is handed out first. */
-static void fill_pool(struct cache *c, int i, int first, uint64_t slot_bytes)
+static void fill_pool(struct cache *c, int i)
 {
     struct slot_pool *p = &c->pool[i];
-    p->first = first;
-    p->free = c->free_stacks + first;
-    p->n_free = p->n;
+    p->free = c->free_stacks + p->first;
+    p->n_free = p->n_open;
     for (int s = 0; s < p->n; s++) {
-        c->slot[first + s] = (struct cache_slot){
-            .base = c->cfg.dry ? NULL
-                               : c->arena.base + c->arena.region[i].at + (uint64_t)s * slot_bytes,
+        bool open = s < p->n_open;
+        c->slot[p->first + s] = (struct cache_slot){
             .pool = i,
             .layer = -1,
             .key = -1,
             .item = -1,
+            .state = open ? SLOT_FREE : SLOT_CLOSED,
         };
-        p->free[p->n - 1 - s] = first + s;
+        if (open)
+            p->free[p->n_open - 1 - s] = p->first + s;
     }
 }
 
@@ -131,29 +132,39 @@ static int make_policy(struct cache *c, const struct cache_policy_ops *ops, stru
     return rc;
 }
 
+/* n of the pools: the arena has settled how many slots there may be. */
+static void size_pools(struct cache *c)
+{
+    int first = 0;
+    for (int i = 0; i <= c->geo.n_classes; i++) {
+        const struct cache_class *k = &c->geo.cls[i];
+        bool transit = i == c->geo.n_classes;
+        struct slot_pool *p = &c->pool[i];
+        p->first = first;
+        p->n = (int)(transit ? c->geo.n_transit : k->most_slots); /* at most 2^30 experts in all */
+        p->n_open = (int)(transit ? c->geo.n_transit : k->n_slots);
+        p->slot_bytes = transit ? c->sizes.slot_bytes_max : k->slot_bytes;
+        first += p->n;
+    }
+    c->n_slots = first;
+}
+
 static int make_slots(struct cache *c, struct sl_err *err)
 {
-    int n_classes = c->geo.n_classes;
-    c->pool = mem_calloc((size_t)n_classes + 1, sizeof *c->pool);
+    c->pool = mem_calloc((size_t)c->geo.n_classes + 1, sizeof *c->pool);
     if (!c->pool)
         return err_set(err, SL_E_MEM, "cache", "no memory for the table of slots");
-    uint64_t total = 0;
-    for (int i = 0; i <= n_classes; i++) {
-        uint64_t n = i < n_classes ? c->geo.cls[i].n_slots : c->geo.n_transit;
-        total += n;
-        c->pool[i].n = (int)n; /* at most 2^30 experts in all */
-    }
-    c->n_slots = (int)total;
-    c->slot = mem_calloc((size_t)total, sizeof *c->slot);
-    c->free_stacks = mem_calloc((size_t)total, sizeof *c->free_stacks);
-    if (!c->slot || !c->free_stacks)
-        return err_set(err, SL_E_MEM, "cache", "no memory for the table of %d slots", c->n_slots);
-    int rc = c->cfg.dry ? 0 : cache_map_arena(&c->geo, &c->sizes, &c->arena, err);
+    int rc = c->cfg.dry ? 0 : cache_map_arena(c, err);
     if (rc)
         return rc;
-    for (int i = 0, first = 0; i <= n_classes; first += c->pool[i++].n)
-        fill_pool(c, i, first, i < n_classes ? c->geo.cls[i].slot_bytes : c->sizes.slot_bytes_max);
-    return 0;
+    size_pools(c);
+    c->slot = mem_calloc((size_t)c->n_slots, sizeof *c->slot);
+    c->free_stacks = mem_calloc((size_t)c->n_slots, sizeof *c->free_stacks);
+    if (!c->slot || !c->free_stacks)
+        return err_set(err, SL_E_MEM, "cache", "no memory for the table of %d slots", c->n_slots);
+    for (int i = 0; i <= c->geo.n_classes; i++)
+        fill_pool(c, i);
+    return c->cfg.dry ? 0 : cache_fill_arena(c, err);
 }
 
 static int make_loads(struct cache *c, struct sl_err *err)
@@ -197,6 +208,7 @@ int cache_create(const struct cache_config *cfg, struct io_reader *reader, struc
     if (rc == 0)
         rc = cache_divide_budget(cfg, &c->geo, err);
     if (rc == 0) {
+        cache_reserve_slots(cfg, &c->geo);
         cache_sum_sizes(cfg, &c->geo, &c->sizes);
         rc = make_layers(c, cfg, err);
     }
@@ -223,7 +235,7 @@ void cache_destroy(struct cache **cp)
     assert(c->pass.n_held == 0); /* a view is in use: its memory would go away */
     while (cache_reap_loads(c, true))
         ;
-    cache_unmap_arena(&c->arena);
+    cache_unmap_arena(c);
     if (c->policy)
         c->policy->ops->destroy(c->policy);
     mem_free(c->pool);

@@ -32,6 +32,7 @@ struct cache_config {
     int n_layers;
     size_t align;       /* the largest of page size and the files' alignments */
     int64_t budget;     /* bytes of cache slots; 0: transit slots only */
+    int64_t most;       /* bytes that cache_set_budget may grow to; 0: budget's */
     int64_t slots;      /* cache slots per class instead of budget; -1: budget decides */
     int in_flight;      /* reads in flight */
     int threads;        /* compute threads */
@@ -128,6 +129,13 @@ struct cache_read {
 typedef void cache_read_fn(void *user, const struct cache_read *r);
 void cache_watch_reads(struct cache *c, cache_read_fn *fn, void *user);
 void cache_set_tag(struct cache *c, int tag);
+
+/* Between passes: from now on the cache has this many bytes, rounded down to slots and cut to what
+ * it was made for (cfg.most). What goes is what the policy values least, and its memory is given
+ * back at once; what comes is touched in the background. Where the system gives no more memory the
+ * cache stays smaller: *now (may be NULL) is what it has. 0: no slots but transit. SL_E_BUDGET
+ * below the smallest legal size, and nothing has changed then. */
+int cache_set_budget(struct cache *c, uint64_t bytes, uint64_t *now, struct sl_err *err);
 
 struct cache_stats {
     uint64_t hits, misses, evictions,

@@ -7,7 +7,8 @@
  *     reap (load.c)   a slot whose requests have all arrived is published
  *     ahead.c         speculative reads into what is free
  *
- * A slot's life:  FREE -> RESERVED (promised to a miss) -> READING -> READY -> FREE. */
+ * A slot's life:  FREE -> RESERVED (promised to a miss) -> READING -> READY -> FREE. Slots that the
+ * budget does not reach are CLOSED: they have no memory (resize.c). */
 #ifndef CACHE_IMPL_H
 #define CACHE_IMPL_H
 
@@ -16,7 +17,7 @@
 
 #include "base/clock.h"
 
-enum slot_state { SLOT_FREE = 0, SLOT_RESERVED, SLOT_READING, SLOT_READY };
+enum slot_state { SLOT_FREE = 0, SLOT_RESERVED, SLOT_READING, SLOT_READY, SLOT_CLOSED };
 
 struct cache_slot {
     uint8_t *base;
@@ -30,9 +31,11 @@ struct cache_slot {
     bool ruled;          /* the policy knows it */
 };
 
-/* The slots of one class, or the transit slots: [first, first + n) of the cache's slots. */
+/* The slots of one class, or the transit slots: [first, first + n) of the cache's slots, of which
+ * n_open are not closed. */
 struct slot_pool {
-    int first, n;
+    int first, n, n_open;
+    uint64_t slot_bytes;
     int n_free, n_spec; /* n_spec: slots with spec set */
     int32_t *free;      /* a stack; the lowest slot on top at first */
 };
@@ -140,6 +143,18 @@ static inline void cache_push_ready(struct pass *p, int i)
     if (p->order == CACHE_AS_READY)
         p->ready[p->ready_tail++] = i;
 }
+
+/* arena.c: memory for slots. Mapping asks for less address space, and cuts geo's most_slots, where
+ * the system does not give it all. */
+int cache_map_arena(struct cache *c, struct sl_err *err);
+void cache_unmap_arena(struct cache *c); /* half-made or zeroed is fine */
+/* The slots' places, memory for those that are open, and the thread. */
+int cache_fill_arena(struct cache *c, struct sl_err *err);
+bool cache_open_slots(struct cache *c, int first, int n); /* neighbours of one pool */
+void cache_close_slot(struct cache *c, int slot);
+/* Touch what is open and was not yet, in the background; stop: wait for that. */
+void cache_start_touching(struct cache *c);
+void cache_stop_touching(struct cache *c);
 
 /* cache.c */
 uint64_t cache_count_tables(const struct cache_config *cfg, const struct cache_geometry *g);

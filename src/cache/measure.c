@@ -75,6 +75,19 @@ static int give_slots(const struct cache_config *cfg, struct cache_geometry *g, 
     return 0;
 }
 
+int cache_check_budget(uint64_t budget, const struct cache_geometry *g, struct sl_err *err)
+{
+    uint64_t need = min_bytes(g);
+    if (budget == 0 || budget >= need)
+        return 0;
+    return err_set(err, SL_E_BUDGET, "cache",
+                   "an expert cache of %llu bytes is too small: the smallest is %llu MiB (%llu "
+                   "bytes, room for the experts that one token uses in a layer); give that, or "
+                   "0 for no cache",
+                   (unsigned long long)budget, (unsigned long long)mib_up(need),
+                   (unsigned long long)need);
+}
+
 int cache_divide_budget(const struct cache_config *cfg, struct cache_geometry *g,
                         struct sl_err *err)
 {
@@ -84,16 +97,26 @@ int cache_divide_budget(const struct cache_config *cfg, struct cache_geometry *g
         g->cls[i].n_slots = 0;
     if (cfg->budget == 0 || g->n_classes == 0)
         return 0;
-    uint64_t need = min_bytes(g);
-    if ((uint64_t)cfg->budget < need)
-        return err_set(err, SL_E_BUDGET, "cache",
-                       "an expert cache of %lld bytes is too small: the smallest is %llu MiB (%llu "
-                       "bytes, room for the experts that one token uses in a layer); give that, or "
-                       "0 for no cache",
-                       (long long)cfg->budget, (unsigned long long)mib_up(need),
-                       (unsigned long long)need);
+    int rc = cache_check_budget((uint64_t)cfg->budget, g, err);
+    if (rc)
+        return rc;
     share_bytes(g, (uint64_t)cfg->budget);
     return 0;
+}
+
+void cache_reserve_slots(const struct cache_config *cfg, struct cache_geometry *g)
+{
+    for (int i = 0; i < g->n_classes; i++)
+        g->cls[i].most_slots = g->cls[i].n_slots;
+    if (cfg->most <= 0 || g->n_classes == 0 || (uint64_t)cfg->most < min_bytes(g))
+        return;
+    share_bytes(g, (uint64_t)cfg->most);
+    for (int i = 0; i < g->n_classes; i++) {
+        struct cache_class *k = &g->cls[i];
+        uint64_t now = k->most_slots;
+        k->most_slots = k->n_slots > now ? k->n_slots : now;
+        k->n_slots = now;
+    }
 }
 
 void cache_sum_sizes(const struct cache_config *cfg, const struct cache_geometry *g,
@@ -125,6 +148,7 @@ int cache_measure(const struct cache_config *cfg, struct cache_sizes *out, struc
     int rc = cache_plan_geometry(cfg, &g, err);
     if (rc == 0) {
         rc = cache_divide_budget(cfg, &g, err);
+        cache_reserve_slots(cfg, &g);
         cache_sum_sizes(cfg, &g, out); /* the smallest legal size is there after a refusal too */
     }
     cache_free_geometry(&g);

@@ -110,7 +110,7 @@ static int belady_victim(const struct cache_policy *base, const struct cache_wis
             lowest = rank;
         }
     }
-    return best >= 0 && lowest >= belady_rank(base, w->key) ? -1 : best;
+    return best >= 0 && w->may_decline && lowest >= belady_rank(base, w->key) ? -1 : best;
 }
 
 const struct cache_policy_ops cache_policy_belady = {

@@ -29,7 +29,7 @@ struct cache_shape *cache_make_shape(const struct cache_config *cfg, const struc
         key += p->n_experts;
     }
     for (size_t i = 0; i < n_pools; i++)
-        first[i + 1] = first[i] + (int)g->cls[i].n_slots;
+        first[i + 1] = first[i] + (int)g->cls[i].most_slots;
     a->shape = (struct cache_shape){.n_layers = cfg->n_layers,
                                     .n_keys = key,
                                     .n_pools = (int)n_pools,

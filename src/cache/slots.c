@@ -2,7 +2,6 @@
 
 #include "base/mem.h"
 #include "base/size.h"
-#include "base/start.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,8 +11,6 @@
 #define MAX_ALIGN   ((size_t)2 << 20)
 #define MAX_LANES   4096
 #define MAX_SPLIT   64
-
-#define POPULATE_PIECE ((size_t)32 << 20)
 
 struct cache_window cache_get_window(const struct cache_part *p, int expert, size_t align)
 {
@@ -175,76 +172,4 @@ void cache_free_geometry(struct cache_geometry *g)
     mem_free(g->cls);
     mem_free(g->layer_class);
     *g = (struct cache_geometry){0};
-}
-
-/* The region of which the smallest fraction was touched: classes fill side by side, because the
- * layers that use them take turns, and transit slots, the last region, are handed out once no cache
- * slot is free. NULL: all done. */
-static struct cache_region *pick_region(struct cache_arena *a)
-{
-    struct cache_region *best = NULL;
-    for (int i = 0; i < a->n_regions; i++) {
-        struct cache_region *r = &a->region[i];
-        if (r->touched == r->bytes || (i == a->n_regions - 1 && best))
-            continue;
-        if (!best ||
-            (double)r->touched / (double)r->bytes < (double)best->touched / (double)best->bytes)
-            best = r;
-    }
-    return best;
-}
-
-static void *populate(void *arg)
-{
-    struct cache_arena *a = arg;
-    struct cache_region *r;
-    while (!atomic_load_explicit(&a->stop, memory_order_relaxed) && (r = pick_region(a))) {
-        size_t left = r->bytes - r->touched, n = left < POPULATE_PIECE ? left : POPULATE_PIECE;
-        mem_populate(a->base + r->at + r->touched, n);
-        r->touched += n;
-    }
-    return NULL;
-}
-
-/* The thread is a convenience: where it cannot be had, pages come when the reads touch them. */
-static void start_populate(struct cache_arena *a)
-{
-    a->running = start_thread(&a->thread, "sluice-touch", populate, a) == 0;
-}
-
-int cache_map_arena(const struct cache_geometry *g, const struct cache_sizes *s,
-                    struct cache_arena *a, struct sl_err *err)
-{
-    memset(a, 0, sizeof *a);
-    atomic_init(&a->stop, false);
-    a->n_regions = g->n_classes + 1;
-    a->region = mem_calloc((size_t)a->n_regions, sizeof *a->region);
-    if (!a->region)
-        return err_set(err, SL_E_MEM, "cache", "no memory for the table of slots");
-    size_t at = 0;
-    for (int i = 0; i < a->n_regions; i++) {
-        struct cache_region *r = &a->region[i];
-        r->at = at;
-        r->bytes = i < g->n_classes ? g->cls[i].n_slots * g->cls[i].slot_bytes
-                                    : (size_t)s->transit_bytes;
-        at += r->bytes;
-    }
-    a->base = mem_map(at, MEM_HUGE | MEM_DONTFORK);
-    if (!a->base)
-        return err_set(err, SL_E_MEM, "cache", "the system gave no %llu bytes for the expert cache",
-                       (unsigned long long)at);
-    a->bytes = at;
-    start_populate(a);
-    return 0;
-}
-
-void cache_unmap_arena(struct cache_arena *a)
-{
-    if (a->running) {
-        atomic_store_explicit(&a->stop, true, memory_order_relaxed);
-        pthread_join(a->thread, NULL);
-    }
-    mem_unmap(a->base, a->bytes);
-    mem_free(a->region);
-    memset(a, 0, sizeof *a);
 }

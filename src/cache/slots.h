@@ -20,6 +20,7 @@ struct cache_class {
     uint64_t part_room[CACHE_MAX_PARTS]; /* align_up(worst_r + bytes) */
     uint64_t slot_bytes;                 /* sum of part_room */
     uint64_t n_slots;                    /* cache slots, set by cache_divide_budget */
+    uint64_t most_slots; /* that it may have later, set by cache_reserve_slots; >= n_slots */
 };
 
 struct cache_geometry {
@@ -51,21 +52,27 @@ struct cache_window {
 };
 struct cache_window cache_get_window(const struct cache_part *p, int expert, size_t align);
 
-/* Memory for all slots: class 0's, class 1's, ..., then the transit slots. A background thread
- * touches its pages ahead of the reads. */
+/* How many slots each class may have one day, by cfg's most; after cache_divide_budget. */
+void cache_reserve_slots(const struct cache_config *cfg, struct cache_geometry *g);
+/* Is this budget legal? */
+int cache_check_budget(uint64_t budget, const struct cache_geometry *g, struct sl_err *err);
+
+/* Address space for all slots: class 0's, class 1's, ..., then the transit slots. Slots that are
+ * open have memory. A background thread touches its pages ahead of the reads. */
 struct cache_arena {
     uint8_t *base;
-    size_t bytes;
-    int n_regions; /* classes, then transit */
-    struct cache_region {
-        size_t at, bytes, touched;
-    } * region;
+    size_t bytes, open_bytes;
+    bool *touched; /* of a slot: it has its pages; the thread's while that runs */
+    struct cache_piece {
+        int first, n; /* slots, neighbours */
+        size_t bytes;
+        uint8_t *at;
+        double when; /* the least is touched first */
+    } * piece;
+    int n_pieces;
     pthread_t thread;
     bool running;
     atomic_bool stop;
 };
-int cache_map_arena(const struct cache_geometry *g, const struct cache_sizes *s,
-                    struct cache_arena *a, struct sl_err *err);
-void cache_unmap_arena(struct cache_arena *a); /* joins the thread; half-made or zeroed is fine */
 
 #endif

@@ -2,6 +2,7 @@
 #include "cache/kit.h"
 #include "cache/slots.h"
 
+#include "base/mem.h"
 #include "io/fake.h"
 
 #include <string.h>
@@ -219,7 +220,38 @@ static struct io_reader *draw_reader(uint64_t *rng, int in_flight)
     return r;
 }
 
-static void run_history(uint64_t seed, bool ahead)
+/* A new size: the oldest go. */
+static void resize(struct model *m, struct cache *c, struct cache_config *cfg, uint64_t *rng)
+{
+    struct cache_sizes s;
+    struct sl_err err;
+    uint64_t now;
+    assert_int_equal(cache_measure(cfg, &s, &err), 0);
+    uint64_t bytes = s.min_bytes + kit_random(rng) % (s.bank_bytes - s.min_bytes + 1);
+    if (kit_below(rng, 4) == 0)
+        bytes = kit_below(rng, 2) ? 0 : s.bank_bytes + 1;
+    assert_int_equal(cache_set_budget(c, s.min_bytes - 1, &now, &err), SL_E_BUDGET);
+    uint64_t before = mem_now();
+    assert_int_equal(cache_set_budget(c, bytes, &now, &err), 0);
+    int64_t grown = (int64_t)mem_now() - (int64_t)before;
+    cfg->slots = -1;
+    cfg->budget = (int64_t)bytes;
+    assert_int_equal(cache_divide_budget(cfg, &m->geo, &err), 0);
+    uint64_t want = 0;
+    m->resident = 0;
+    for (int i = 0; i < m->geo.n_classes; i++) {
+        want += m->geo.cls[i].n_slots * m->geo.cls[i].slot_bytes;
+        while (m->n[i] > (int)m->geo.cls[i].n_slots) {
+            take_out(m, i, 0);
+            m->evictions++;
+        }
+        m->resident += (uint64_t)m->n[i] * m->geo.cls[i].slot_bytes;
+    }
+    assert_int_equal(now, want);
+    assert_int_equal(grown, (int64_t)now - (int64_t)s.cache_bytes);
+}
+
+static void run_history(uint64_t seed, bool ahead, bool resizes)
 {
     static struct model m; /* large */
     uint64_t rng = seed;
@@ -236,6 +268,7 @@ static void run_history(uint64_t seed, bool ahead)
     kit_open(&k, &shape, kit_random(&rng));
     struct cache_config cfg = draw_config(&k, &rng);
     struct io_reader *r = draw_reader(&rng, cfg.in_flight);
+    cfg.most = resizes ? INT64_MAX : 0;
     struct cache *c = kit_cache(&cfg, r);
     struct cache_sizes sizes;
     struct sl_err err;
@@ -248,6 +281,10 @@ static void run_history(uint64_t seed, bool ahead)
         int layer = t % k.n_layers;
         if (k.layer[layer].n_parts == 0)
             continue;
+        if (resizes && kit_below(&rng, 8) == 0) {
+            resize(&m, c, &cfg, &rng);
+            assert_int_equal(cache_measure(&cfg, &sizes, &err), 0);
+        }
         if (kit_below(&rng, 10) == 0) {
             m.in_prompt = !m.in_prompt;
             if (m.in_prompt)
@@ -275,25 +312,32 @@ static void run_history(uint64_t seed, bool ahead)
 
 #define N_HISTORIES 80
 
-static void run_histories(uint64_t first, bool ahead)
+static void run_histories(uint64_t first, bool ahead, bool resizes)
 {
     print_message("seeds %llu to %llu\n", (unsigned long long)first,
                   (unsigned long long)(first + N_HISTORIES - 1));
     static uint64_t seed; /* where a debugger finds it */
     for (seed = first; seed < first + N_HISTORIES; seed++)
-        run_history(seed, ahead);
+        run_history(seed, ahead, resizes);
 }
 
 static void test_histories(void **state)
 {
     (void)state;
-    run_histories(1000, false);
+    run_histories(1000, false, false);
 }
 
 static void test_histories_with_reads_ahead(void **state)
 {
     (void)state;
-    run_histories(2000, true);
+    run_histories(2000, true, false);
+}
+
+static void test_histories_with_changing_sizes(void **state)
+{
+    (void)state;
+    run_histories(3000, false, true);
+    run_histories(4000, true, true);
 }
 
 int main(void)
@@ -301,6 +345,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_histories),
         cmocka_unit_test(test_histories_with_reads_ahead),
+        cmocka_unit_test(test_histories_with_changing_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

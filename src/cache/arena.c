@@ -1,0 +1,172 @@
+/* arena.c: the memory of slots. All of them have addresses from the beginning, one mapping; memory
+ * only those that are open. */
+#include "cache/impl.h"
+
+#include "base/mem.h"
+#include "base/start.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define POPULATE_PIECE ((size_t)32 << 20)
+#define MAP_FLAGS      (MEM_HUGE | MEM_DONTFORK)
+
+static size_t count_bytes(const struct cache *c)
+{
+    size_t n = (size_t)c->sizes.transit_bytes;
+    for (int i = 0; i < c->geo.n_classes; i++)
+        n += c->geo.cls[i].most_slots * c->geo.cls[i].slot_bytes;
+    return n;
+}
+
+int cache_map_arena(struct cache *c, struct sl_err *err)
+{
+    struct cache_arena *a = &c->arena;
+    memset(a, 0, sizeof *a);
+    atomic_init(&a->stop, false);
+    a->bytes = count_bytes(c);
+    a->base = mem_reserve(a->bytes, MAP_FLAGS);
+    if (!a->base) { /* address space may be bounded: then the cache cannot grow */
+        for (int i = 0; i < c->geo.n_classes; i++)
+            c->geo.cls[i].most_slots = c->geo.cls[i].n_slots;
+        a->bytes = count_bytes(c);
+        a->base = mem_reserve(a->bytes, MAP_FLAGS);
+    }
+    if (!a->base)
+        return err_set(err, SL_E_MEM, "cache", "the system gave no %llu bytes for the expert cache",
+                       (unsigned long long)a->bytes);
+    return 0;
+}
+
+int cache_fill_arena(struct cache *c, struct sl_err *err)
+{
+    uint8_t *at = c->arena.base;
+    c->arena.touched = mem_calloc((size_t)c->n_slots, sizeof *c->arena.touched);
+    if (!c->arena.touched)
+        return err_set(err, SL_E_MEM, "cache", "no memory for the table of %d slots", c->n_slots);
+    for (int i = 0; i <= c->geo.n_classes; i++) {
+        const struct slot_pool *p = &c->pool[i];
+        for (int s = p->first; s < p->first + p->n; s++, at += p->slot_bytes)
+            c->slot[s].base = at;
+        if (p->n_open && !cache_open_slots(c, p->first, p->n_open))
+            return err_set(err, SL_E_MEM, "cache",
+                           "the system gave no %llu bytes for the expert cache",
+                           (unsigned long long)p->slot_bytes * (unsigned)p->n_open);
+    }
+    cache_start_touching(c);
+    return 0;
+}
+
+void cache_unmap_arena(struct cache *c)
+{
+    struct cache_arena *a = &c->arena;
+    cache_stop_touching(c);
+    mem_release(a->base, a->bytes, a->open_bytes);
+    mem_free(a->touched);
+    memset(a, 0, sizeof *a);
+}
+
+bool cache_open_slots(struct cache *c, int first, int n)
+{
+    size_t bytes = (size_t)n * c->pool[c->slot[first].pool].slot_bytes;
+    if (c->cfg.dry)
+        return true;
+    if (!mem_open(c->slot[first].base, bytes))
+        return false;
+    c->arena.open_bytes += bytes;
+    return true;
+}
+
+void cache_close_slot(struct cache *c, int slot)
+{
+    size_t bytes = c->pool[c->slot[slot].pool].slot_bytes;
+    assert(!c->arena.running);
+    if (c->cfg.dry)
+        return;
+    mem_close(c->slot[slot].base, bytes);
+    c->arena.open_bytes -= bytes;
+    c->arena.touched[slot] = false;
+}
+
+/* ---- Touching -------------------------------------------------------------------------------- */
+
+/* Classes fill side by side, because the layers that use them take turns; transit slots are handed
+ * out once no cache slot is free. */
+static int compare_pieces(const void *a, const void *b)
+{
+    const struct cache_piece *x = a, *y = b;
+    if (x->when != y->when)
+        return x->when < y->when ? -1 : 1;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+/* Runs of neighbours that are open and untouched, cut to size. */
+static void list_pieces(struct cache *c)
+{
+    struct cache_arena *a = &c->arena;
+    struct cache_piece *last = NULL;
+    a->n_pieces = 0;
+    for (int s = 0; s < c->n_slots; s++) {
+        const struct slot_pool *p = &c->pool[c->slot[s].pool];
+        if (c->slot[s].state == SLOT_CLOSED || a->touched[s])
+            continue;
+        if (last && last->first + last->n == s && s > p->first &&
+            last->bytes + p->slot_bytes <= POPULATE_PIECE) {
+            last->n++;
+            last->bytes += p->slot_bytes;
+            continue;
+        }
+        last = &a->piece[a->n_pieces++];
+        *last = (struct cache_piece){
+            .first = s,
+            .n = 1,
+            .bytes = p->slot_bytes,
+            .at = c->slot[s].base,
+            .when = p == cache_transit(c) ? 2 : (double)(s - p->first) / (double)p->n_open,
+        };
+    }
+    qsort(a->piece, (size_t)a->n_pieces, sizeof *a->piece, compare_pieces);
+}
+
+static void *populate(void *arg)
+{
+    struct cache_arena *a = arg;
+    for (int i = 0; i < a->n_pieces; i++) {
+        const struct cache_piece *p = &a->piece[i];
+        for (size_t done = 0, n; done < p->bytes; done += n) {
+            if (atomic_load_explicit(&a->stop, memory_order_relaxed))
+                return NULL;
+            n = p->bytes - done < POPULATE_PIECE ? p->bytes - done : POPULATE_PIECE;
+            mem_populate(p->at + done, n);
+        }
+        memset(a->touched + p->first, 1, (size_t)p->n);
+    }
+    return NULL;
+}
+
+/* The thread is a convenience: where it cannot be had, pages come when the reads touch them. */
+void cache_start_touching(struct cache *c)
+{
+    struct cache_arena *a = &c->arena;
+    if (c->cfg.dry)
+        return;
+    a->piece = mem_calloc((size_t)c->n_slots, sizeof *a->piece);
+    if (!a->piece)
+        return;
+    list_pieces(c);
+    atomic_store_explicit(&a->stop, false, memory_order_relaxed);
+    a->running = a->n_pieces && start_thread(&a->thread, "sluice-touch", populate, a) == 0;
+}
+
+void cache_stop_touching(struct cache *c)
+{
+    struct cache_arena *a = &c->arena;
+    if (a->running) {
+        atomic_store_explicit(&a->stop, true, memory_order_relaxed);
+        pthread_join(a->thread, NULL);
+        a->running = false;
+    }
+    mem_free(a->piece);
+    a->piece = NULL;
+}
