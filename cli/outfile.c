@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_OPEN = 4, BUFFER = 1 << 16 };
+enum { MAX_OPEN = 16, BUFFER = 1 << 16 };
 
 struct outfile {
     int fd, slot; /* slot: of temp_names, -1 when written directly */

@@ -145,7 +145,7 @@ static int run_all(struct ppl *p, struct sl_err *err)
     if (rc < 0)
         return rc;
     sl_engine_get_plan(p->engine, &p->plan);
-    report_mode(&p->plan);
+    report_mode(&p->plan, "");
     rc = prompt_encode(&p->text, p->engine, INT_MAX, false, err);
     if (rc == SL_OK && (p->text.n_ids < 2 || p->plan.n_ctx < 2))
         rc = err_set(err, SL_E_ARG, NULL,

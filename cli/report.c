@@ -28,7 +28,7 @@ static const char *dense_name(enum sl_dense_mode m)
     return m == SL_DENSE_MMAP ? "mmap" : m == SL_DENSE_WARM ? "warm" : "anon";
 }
 
-void report_mode(const struct sl_engine_plan *p)
+void report_mode(const struct sl_engine_plan *p, const char *traced)
 {
     if (p->streamed) {
         fprintf(stderr, "mode: streamed, o_direct=%d%s%s%s, engine=%s, cache %.0f MiB%s, dense %s",
@@ -50,6 +50,8 @@ void report_mode(const struct sl_engine_plan *p)
         fprintf(stderr, " of %.1f", mib(p->limit_bytes));
     if (p->marks[0])
         fprintf(stderr, "; %s", p->marks);
+    if (traced[0] != '\0')
+        fprintf(stderr, "; traced: %s", traced);
     fputc('\n', stderr);
 }
 

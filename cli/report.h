@@ -38,8 +38,9 @@ void report_each_number(const struct report_summary *s,
 /* wall - compute - mgmt - stall; the clocks' rounding can make it slightly negative: 0 then. */
 double report_other_s(const struct sl_phase_stats *p);
 
-/* One line before the run: how the engine will work and where the memory goes. */
-void report_mode(const struct sl_engine_plan *plan);
+/* traced: "route, io"; "" when nothing is traced. One line before the run: how the engine will work
+ * and where the memory goes. */
+void report_mode(const struct sl_engine_plan *plan, const char *traced);
 /* The lines after the run. Per-token figures are those of decoding alone. */
 void report_print(struct run_report *r);
 

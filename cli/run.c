@@ -7,6 +7,7 @@
 #include "cli/rss.h"
 #include "cli/run_csv.h"
 #include "cli/run_gen.h"
+#include "cli/run_watch.h"
 #include "cli/stop.h"
 
 #include "base/clock.h"
@@ -22,7 +23,8 @@ struct run {
     struct sl_sampler *sampler;
     struct sl_detok *detok; /* NULL: the model has no vocabulary, ids are printed */
     struct run_out *out;
-    struct run_csv *csv; /* NULL: none is wanted */
+    struct run_csv *csv;     /* NULL: none is wanted */
+    struct run_watch *watch; /* likewise */
     struct rss_sampler *rss;
     struct prompt prompt;
     struct gen gen;
@@ -74,7 +76,7 @@ static int open_session(struct run *r, struct sl_err *err)
     run_opts_sampling(r->args, &sampling);
     sl_engine_info(r->engine, &r->report.info);
     sl_engine_get_plan(r->engine, &r->report.plan);
-    report_mode(&r->report.plan);
+    report_mode(&r->report.plan, run_watch_names(r->watch));
     int rc = prompt_encode(&r->prompt, r->engine, r->report.plan.n_ctx, r->args->chatml != 0, err);
     if (rc == SL_OK)
         rc = sl_session_open(r->engine, &r->session, err);
@@ -86,6 +88,8 @@ static int open_session(struct run *r, struct sl_err *err)
         return rc;
     if (r->csv != NULL)
         rc = run_csv_begin(r->csv, r->args, &r->report.info, &r->report.plan, err);
+    if (rc == SL_OK)
+        rc = run_watch_begin(r->watch, r->engine, r->session, err);
     run_out_observe(r->out, r->session, &r->report.info);
     return rc;
 }
@@ -94,7 +98,9 @@ static int open_session(struct run *r, struct sl_err *err)
 
 static int on_eval(void *user, struct sl_err *err)
 {
-    return run_out_step(((struct run *)user)->out, err);
+    struct run *r = user;
+    int rc = run_out_step(r->out, err);
+    return rc == SL_OK ? run_watch_step(r->watch, err) : rc;
 }
 
 static int on_step(void *user, const struct gen_step *step, struct sl_err *err)
@@ -153,7 +159,9 @@ static int print_report(struct run *r, struct sl_err *err)
     sl_session_stats(r->session, &rep->stats);
     rep->rss_known = rss_peak(r->rss, &rep->rss_peak);
     report_print(rep);
-    return run_csv_commit(&r->csv, rep, err);
+    run_watch_print(r->watch, rep);
+    int rc = run_watch_commit(&r->watch, err);
+    return rc == SL_OK ? run_csv_commit(&r->csv, rep, err) : rc;
 }
 
 static int run_all(struct run *r, struct sl_err *err)
@@ -164,6 +172,8 @@ static int run_all(struct run *r, struct sl_err *err)
         rc = run_out_open(r->args, &r->out, err);
     if (rc == SL_OK)
         rc = run_csv_open(r->args, &r->csv, err);
+    if (rc == SL_OK)
+        rc = run_watch_open(r->args, &r->watch, err);
     if (rc == SL_OK)
         rc = open_engine(r->args, &r->engine, err);
     r->t_request = clock_now();
@@ -194,6 +204,7 @@ static void close_all(struct run *r)
     sl_engine_close(&r->engine);
     prompt_free(&r->prompt);
     run_csv_close(&r->csv);
+    run_watch_close(&r->watch);
     gen_free(&r->gen);
     rss_stop(&r->rss);
 }

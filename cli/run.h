@@ -18,9 +18,11 @@ struct run_args {
     int64_t stream, ram, cache_mb, cache_slots, cache_floor_mb, cache_ceil_mb;
     int64_t io_threads, io_engine, io_split, odirect, overlap, dense, cache_policy;
     /* telemetry */
-    const char *csv;
     int64_t n_expert_used, drop_no_renorm, drop_in_prefill, route_ahead;
     double drop_cold, substitute;
+    const char *csv, *route_trace, *io_trace, *compute_trace;
+    int64_t timing, cache_telemetry;
+    double ram_rate, kernel_rate, drive_rate;
 };
 
 /* Parse and validate. OPTS_GO, or the exit status when the command ends here (help, error). */

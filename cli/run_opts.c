@@ -123,6 +123,24 @@ static const struct opt_row ROWS[] = {
      "Write a row of measurements per generated token, with the configuration before and a summary "
      "behind them",
      G_WATCH, NULL},
+    {"--timing", OPT_FLAG, AT(timing), NULL, 0, 0, NULL, NULL, NULL,
+     "Print where each layer's time went", G_WATCH, NULL},
+    {"--cache-telemetry", OPT_FLAG, AT(cache_telemetry), NULL, 0, 0, NULL, NULL, NULL,
+     "Print cold and eviction misses and how soon experts are used again", G_WATCH, NULL},
+    {"--route-trace", OPT_STR, AT(route_trace), "FILE", 0, 0, NULL, NULL, NULL,
+     "Record what the router chose, as `sluice replay` and --route-replay read it", G_WATCH, NULL},
+    {"--io-trace", OPT_STR, AT(io_trace), "FILE", 0, 0, NULL, NULL, NULL,
+     "Record every read, and the weights that each layer went through", G_WATCH, NULL},
+    {"--compute-trace", OPT_STR, AT(compute_trace), "FILE", 0, 0, NULL, NULL, NULL,
+     "Record the time of every operation of every layer", G_WATCH, NULL},
+    {"--ram-rate", OPT_FLOAT, AT(ram_rate), "GBPS", 0, 1e6, "0", "0: not known", "GB/s",
+     "Rate at which all threads read memory, for the layered limit that --io-trace prints; "
+     "sluice bench measures it",
+     G_WATCH, NULL},
+    {"--kernel-rate", OPT_FLOAT, AT(kernel_rate), "GBPS", 0, 1e6, "0", "0: no limit", "GB/s",
+     "Rate of one thread's products from cache, likewise", G_WATCH, NULL},
+    {"--drive-rate", OPT_FLOAT, AT(drive_rate), "GBPS", 0, 1e6, "0", "0: not known", "GB/s",
+     "Rate of the drive at the size of an expert's reads, likewise", G_WATCH, NULL},
     {"--n-expert-used", OPT_INT, AT(n_expert_used), "K", 1, 128, "model", "the model's", "experts",
      "Experts per token; the same text every time", G_LOSSY, MODELS_OWN},
     {"--drop-cold-experts", OPT_FLOAT, AT(drop_cold), "F", 0, 1, "0", "0: off", NULL,
@@ -188,7 +206,10 @@ static int check_files(const struct run_args *a, struct sl_err *err)
     } out[] = {{"--logits-out", a->logits_out},
                {"--experts-out", a->experts_out},
                {"--ids-out", a->ids_out},
-               {"--csv", a->csv}};
+               {"--csv", a->csv},
+               {"--route-trace", a->route_trace},
+               {"--io-trace", a->io_trace},
+               {"--compute-trace", a->compute_trace}};
     size_t n = sizeof out / sizeof *out;
     for (size_t i = 0; i < n; i++) {
         for (size_t j = i + 1; j < n; j++) {
@@ -232,6 +253,12 @@ int run_opts_check(const struct opt_cmd *cmd, const struct opt_seen *seen, const
     if (a->cache_mb == 0 && opts_given(cmd, seen, "--cache-ceil-mb"))
         return err_set(err, SL_E_ARG, "--cache-ceil-mb",
                        "--cache-mb 0 means no cache; --cache-ceil-mb cannot bound it");
+    static const char *const rates[] = {"--ram-rate", "--kernel-rate", "--drive-rate"};
+    for (int i = 0; i < 3; i++) {
+        if (opts_given(&RUN, seen, rates[i]) && a->io_trace == NULL)
+            return err_set(err, SL_E_ARG, rates[i], "%s is for the limit that --io-trace computes",
+                           rates[i]);
+    }
     struct sl_engine_options opt;
     run_opts_engine(a, &opt);
     int rc = sl_engine_options_check(&opt, err);
