@@ -255,7 +255,7 @@ int run_opts_check(const struct opt_cmd *cmd, const struct opt_seen *seen, const
                        "--cache-mb 0 means no cache; --cache-ceil-mb cannot bound it");
     static const char *const rates[] = {"--ram-rate", "--kernel-rate", "--drive-rate"};
     for (int i = 0; i < 3; i++) {
-        if (opts_given(&RUN, seen, rates[i]) && a->io_trace == NULL)
+        if (opts_given(cmd, seen, rates[i]) && a->io_trace == NULL)
             return err_set(err, SL_E_ARG, rates[i], "%s is for the limit that --io-trace computes",
                            rates[i]);
     }
@@ -271,7 +271,8 @@ size_t run_opts_model_rows(struct opt_row *rows, size_t max)
                                       "--ignore-eos"};
     size_t n = 0;
     for (size_t i = 0; i < RUN.n_rows; i++) {
-        bool leave = strcmp(ROWS[i].group, G_SAMPLE) == 0 || strcmp(ROWS[i].group, G_DUMP) == 0;
+        bool leave = strcmp(ROWS[i].group, G_SAMPLE) == 0 || strcmp(ROWS[i].group, G_WATCH) == 0 ||
+                     strcmp(ROWS[i].group, G_DUMP) == 0;
         for (size_t j = 0; !leave && j < sizeof own / sizeof *own; j++)
             leave = strstr(ROWS[i].names, own[j]) != NULL;
         if (!leave && n < max)
