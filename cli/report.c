@@ -155,6 +155,13 @@ static void print_cache(const struct run_report *r)
             (unsigned long long)d->evictions, (unsigned long long)d->rereads);
 }
 
+static void print_adapt(const struct run_report *r)
+{
+    if (r->stats.cache_changes)
+        fprintf(stderr, "moe-adapt: the cache changed its size %d times, smallest %.1f MiB\n",
+                r->stats.cache_changes, mib(r->stats.cache_least_bytes));
+}
+
 static void print_share(const char *label, uint64_t part, uint64_t all, const char *what)
 {
     fprintf(stderr, "%s: %llu/%llu routed experts %s (%.1f%%)", label, (unsigned long long)part,
@@ -214,6 +221,7 @@ void report_print(struct run_report *r)
         print_stream_decode(r);
         print_stream_prompt(r);
         print_cache(r);
+        print_adapt(r);
     } else {
         print_resident_decode(&s);
     }

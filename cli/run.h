@@ -16,7 +16,7 @@ struct run_args {
     int64_t top_k, seed;
     /* streaming */
     int64_t stream, ram, cache_mb, cache_slots, cache_floor_mb, cache_ceil_mb;
-    int64_t io_threads, io_engine, io_split, odirect, overlap, dense, cache_policy;
+    int64_t io_threads, io_engine, io_split, odirect, overlap, dense, cache_policy, cache_adapt;
     /* telemetry */
     int64_t n_expert_used, drop_no_renorm, drop_in_prefill, route_ahead;
     double drop_cold, substitute;

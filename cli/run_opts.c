@@ -97,9 +97,15 @@ static const struct opt_row ROWS[] = {
      "experts", "Cache size as a number of slots per size class (for tests)", G_STREAM,
      UNSET_SLOTS},
     {"--cache-floor-mb", OPT_INT, AT(cache_floor_mb), "N", 0, 1e9, "1536", NULL, "MiB",
-     "What --cache-mb auto leaves free of the machine's memory", G_STREAM, NULL},
+     "What --cache-mb auto leaves free of the machine's memory, and --cache-adapt keeps free; of a "
+     "memory cgroup a sixteenth, at most this",
+     G_STREAM, NULL},
     {"--cache-ceil-mb", OPT_INT, AT(cache_ceil_mb), "N", 0, 1e9, "0", "0: no bound", "MiB",
      "What --cache-mb auto takes at most", G_STREAM, NULL},
+    {"--cache-adapt", OPT_FLAG, AT(cache_adapt), NULL, 0, 0, NULL, NULL, NULL,
+     "Give cache memory back while the system runs short of it, and take it again afterwards; the "
+     "text does not depend on it",
+     G_STREAM, NULL},
     {"--cache-policy", OPT_ENUM, AT(cache_policy), NULL, 0, 0, "echo", NULL, NULL,
      "Which cached expert gives way to a new one; the text does not depend on it", G_STREAM,
      POLICY_WORDS},
@@ -247,6 +253,9 @@ int run_opts_check(const struct opt_cmd *cmd, const struct opt_seen *seen, const
                        "--no-moe-stream has no expert cache; --cache-mb means nothing there");
     bool none = a->stream == 0 || (opts_given(cmd, seen, "--cache-mb") && a->cache_mb == 0) ||
                 (opts_given(cmd, seen, "--cache-slots") && a->cache_slots == 0);
+    if (none && a->cache_adapt)
+        return err_set(err, SL_E_ARG, "--cache-adapt",
+                       "there is no expert cache; --cache-adapt means nothing");
     if (none && opts_given(cmd, seen, "--cache-policy"))
         return err_set(err, SL_E_ARG, "--cache-policy",
                        "there is no expert cache; --cache-policy means nothing");
@@ -307,6 +316,7 @@ void run_opts_engine(const struct run_args *a, struct sl_engine_options *opt)
     opt->cache_slots = a->cache_slots;
     opt->cache_floor_mb = (uint64_t)a->cache_floor_mb;
     opt->cache_ceil_mb = (uint64_t)a->cache_ceil_mb;
+    opt->cache_adapt = a->cache_adapt != 0;
     opt->cache_policy = POLICY_WORDS[a->cache_policy].name;
     opt->io_engine = (enum sl_io_engine)a->io_engine;
     opt->io_threads = (int)a->io_threads;

@@ -94,6 +94,19 @@ enum sl_stream_mode {
 #define SL_CACHE_AUTO  (-1) /* cache_mb: as much as the machine can spare */
 #define SL_CACHE_UNSET (-2) /* cache_slots: cache_mb decides */
 
+/* The expert cache has got another size. */
+enum sl_cache_why {
+    SL_CACHE_ASKED = 0, /* sl_engine_set_cache_budget */
+    SL_CACHE_SHORT,     /* less memory was available than is to be left free */
+    SL_CACHE_PRESSURE,  /* tasks waited for memory (PSI) */
+    SL_CACHE_OVER       /* and neither any more */
+};
+struct sl_cache_change {
+    uint64_t from_bytes, to_bytes;
+    uint64_t available_bytes; /* at that moment, on the machine or in the cgroup; 0 for ASKED */
+    enum sl_cache_why why;
+};
+
 struct sl_engine_options {
     int threads;           /* compute threads; 0: usable CPUs, at most 8 */
     enum sl_cpu_level cpu; /* upper bound of the kernels' level */
@@ -102,7 +115,8 @@ struct sl_engine_options {
     uint64_t ram;            /* bound on the whole process, bytes; 0: none */
     int64_t cache_mb;        /* MiB of expert cache, 0: none, SL_CACHE_AUTO */
     int64_t cache_slots;     /* slots per class instead of cache_mb (tests); SL_CACHE_UNSET */
-    uint64_t cache_floor_mb; /* auto leaves this much of the machine's memory free, MiB */
+    uint64_t cache_floor_mb; /* auto leaves this much of the machine's memory free, MiB; of a
+                                cgroup's a sixteenth, at most this */
     uint64_t cache_ceil_mb;  /* auto takes at most this, MiB; 0: no bound */
     enum sl_io_engine io_engine;
     int io_threads; /* reads in flight, 1..64 */
@@ -125,6 +139,14 @@ struct sl_engine_options {
     /* Which expert gives up its slot: "echo", "lfu-decay", "lru" (docs/cache-policy.md); NULL: the
      * first. */
     const char *cache_policy;
+    /* Between tokens, give cache memory back while the system runs short of it (available memory
+     * below cache_floor_mb, or PSI), and take it again afterwards. */
+    bool cache_adapt;
+    /* Called between tokens when the cache's size has changed; may be NULL. */
+    void (*on_cache_change)(void *user, const struct sl_cache_change *change);
+    /* Where /proc and cgroup files are looked for, in front of their paths; NULL: the real ones.
+     * The string must outlive the engine. For tests. */
+    const char *sys_root;
     /* Lossy: they change the text, and plan.marks says so. The first and the last give the same
      * text every time; what drops or substitutes depends on what the cache holds. */
     int n_expert_used; /* experts per token, of at most 128; 0: the model's */
@@ -172,6 +194,7 @@ struct sl_engine_plan {
     uint64_t dense_bytes, kv_bytes, compute_bytes, cache_bytes, transit_bytes, base_bytes;
     uint64_t total_bytes, limit_bytes; /* limit 0: none was given */
     uint64_t cache_min_bytes;          /* smallest legal cache; 0 where nothing is streamed */
+    uint64_t cache_max_bytes;          /* a cache that holds every expert; likewise */
     bool cache_auto;
     const char *direct_note;      /* why not direct; "" when direct */
     bool replay;                  /* a recorded routing is followed */
@@ -196,6 +219,13 @@ void sl_engine_close(struct sl_engine **e);
 
 void sl_engine_info(const struct sl_engine *e, struct sl_model_info *out);      /* any thread */
 void sl_engine_get_plan(const struct sl_engine *e, struct sl_engine_plan *out); /* any thread */
+
+/* Give the expert cache another size, rounded down to whole experts and cut to cache_max_bytes; 0:
+ * nothing stays. Between evaluations. What goes is what is least worth keeping, and its memory goes
+ * back to the system; results stay the same to the byte. The plan then says what the cache has.
+ * SL_E_BUDGET where it does not fit or is below cache_min_bytes: then nothing has changed. SL_E_ARG
+ * where experts are not streamed. */
+int sl_engine_set_cache_budget(struct sl_engine *e, uint64_t bytes, struct sl_err *err);
 
 /* The part of the dense weights that is in memory now, 0 to 1, probed at some hundred pages; NaN
  * where the system does not say. */
@@ -401,6 +431,8 @@ struct sl_phase_stats {
 struct sl_stats {
     struct sl_phase_stats prompt, decode;
     uint64_t cache_resident_bytes;
+    int cache_changes;          /* of its size since the engine was opened */
+    uint64_t cache_least_bytes; /* its smallest size in that time; 0: it did not change */
     uint64_t mem_now, mem_peak; /* bytes that went through the engine's allocator */
     uint64_t replay_rounds;     /* how often the recorded routing's decoded tokens were used up */
 };

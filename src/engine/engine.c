@@ -84,6 +84,7 @@ static int open_streaming(struct sl_engine *e, struct sl_err *err)
     plan_cache_config(e, &cfg);
     if ((rc = cache_create(&cfg, e->reader, &e->cache, err)) < 0)
         return rc;
+    e->cache_goal = e->plan.cache_bytes;
     note_cached(e);
     return 0;
 }
@@ -157,7 +158,7 @@ int engine_open_with(const char *path, const struct sl_engine_options *opt,
     e->source = source;
     e->plan.io_engine = "none";
     e->plan.direct_note = "";
-    int cpus = sys_usable_cpus("");
+    int cpus = sys_usable_cpus(opt->sys_root ? opt->sys_root : "");
     e->plan.threads = opt->threads ? opt->threads : cpus < 8 ? cpus : 8;
     rc = open_all(e, path, err);
     e->source = NULL;

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "cache/cache.h"
+#include "engine/adapt.h"
 #include "model/forward.h"
 #include "model/weights.h"
 #include "text/vocab.h"
@@ -22,6 +23,11 @@ struct sl_engine {
     struct route_options route;
     struct route_script script; /* what route.script points at */
     struct sl_engine_plan plan;
+    struct adapt adapt;
+    double adapt_at;      /* when to look at the system again */
+    uint64_t cache_goal;  /* bytes that the cache returns to after a shortage */
+    uint64_t cache_least; /* the smallest it has been, where it changed */
+    int cache_changes;
     int model_top_k; /* experts per token as the file says; cfg.n_expert_used: as this engine runs
                       */
     int n_sessions;

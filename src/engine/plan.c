@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "base/sys.h"
 #include "cache/policy.h"
+#include "engine/budget.h"
 #include "engine/engine.h"
 #include "engine/options.h"
 
@@ -57,16 +58,14 @@ static uint64_t saturating_sub(uint64_t a, uint64_t b)
 static void find_limit(struct planner *pl)
 {
     const struct sl_engine_options *o = &pl->e->opt;
-    struct sys_memory mem;
+    struct budget_room room;
     struct sys_rss rss;
-    sys_memory("", &mem);
     sys_rss("", &rss);
     pl->p->base_bytes = rss.anon + rss.shmem + BASE_RESERVE +
                         (uint64_t)(pl->p->threads + o->io_threads) * THREAD_RESERVE;
-    uint64_t spare = mem.available < mem.cgroup_available ? mem.available : mem.cgroup_available;
-    spare = saturating_sub(spare + rss.anon + rss.shmem, o->cache_floor_mb * MIB);
+    budget_find_room(o, rss.anon + rss.shmem, &room);
     pl->limit_is_ram = o->ram != 0;
-    pl->limit = o->ram ? o->ram : spare;
+    pl->limit = o->ram ? o->ram : room.spare;
     pl->p->limit_bytes = o->ram;
 }
 
@@ -178,6 +177,7 @@ void plan_cache_config(const struct sl_engine *e, struct cache_config *cfg)
                                  .n_layers = e->model->cfg.n_layer,
                                  .align = align,
                                  .budget = (int64_t)e->plan.cache_bytes,
+                                 .most = INT64_MAX,
                                  .slots = e->opt.cache_slots == SL_CACHE_UNSET ? -1
                                                                                : e->opt.cache_slots,
                                  .in_flight = e->opt.io_threads,
@@ -199,6 +199,7 @@ static int measure_bank(struct planner *pl)
     if (rc == 0) {
         pl->p->transit_bytes = pl->sizes.transit_bytes + pl->sizes.table_bytes;
         pl->p->cache_min_bytes = pl->sizes.min_bytes;
+        pl->p->cache_max_bytes = pl->sizes.bank_bytes;
     }
     return rc;
 }

@@ -6,6 +6,7 @@
 #include "base/fpenv.h"
 #include "base/mem.h"
 #include "base/sys.h"
+#include "engine/budget.h"
 #include "engine/engine.h"
 #include "engine/options.h"
 #include "model/watch.h"
@@ -175,6 +176,7 @@ static int eval_chunks(struct sl_session *s, const int32_t *ids, size_t n, bool 
         struct forward_sink sink = {.on_logits = s->obs.on_logits,
                                     .user = s->obs.user,
                                     .last_logits = last ? s->logits : NULL};
+        budget_adapt(s->e);
         if (s->e->cache)
             cache_set_tag(s->e->cache, s->length);
         rc = forward_batch(&s->f, ids + at, m, s->length, prompt, &sink, err);
@@ -247,6 +249,8 @@ void sl_session_stats(const struct sl_session *s, struct sl_stats *out)
         struct cache_stats cs;
         cache_get_stats(s->e->cache, &cs);
         out->cache_resident_bytes = cs.resident_bytes;
+        out->cache_changes = s->e->cache_changes;
+        out->cache_least_bytes = s->e->cache_least;
     }
     if (s->e->route.script && s->e->script.n_tokens[1])
         out->replay_rounds = (uint64_t)(s->f.n_decoded / s->e->script.n_tokens[1]);

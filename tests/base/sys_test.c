@@ -49,6 +49,30 @@ static void test_recorded_trees(void **state)
     }
 }
 
+static void test_pressure(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *tree;
+        bool known;
+        uint64_t machine, group;
+    } cases[] = {
+        {"v2_nested", true, 184467440, 7654321}, /* the middle level waited most */
+        {"v1_nested", true, 42, 0},              /* v1 has no such file in its groups */
+        {"v2_high", false, 0, 0},                /* a kernel without it */
+        {"damaged", false, 0, 0},                /* no total of "some" */
+        {"nonexistent", false, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char root[512];
+        snprintf(root, sizeof root, "%s/tests/base/trees/%s", SL_SOURCE_DIR, cases[i].tree);
+        struct sys_pressure p;
+        assert_int_equal(sys_pressure(root, &p), cases[i].known);
+        assert_int_equal(p.machine_us, cases[i].machine);
+        assert_int_equal(p.group_us, cases[i].group);
+    }
+}
+
 static void test_damaged_tree(void **state)
 {
     (void)state;
@@ -140,10 +164,10 @@ static void test_resident_pages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recorded_trees),          cmocka_unit_test(test_damaged_tree),
-        cmocka_unit_test(test_without_memory),          cmocka_unit_test(test_this_machine),
-        cmocka_unit_test(test_rss_follows_allocations), cmocka_unit_test(test_recorded_status),
-        cmocka_unit_test(test_resident_pages),
+        cmocka_unit_test(test_recorded_trees),  cmocka_unit_test(test_pressure),
+        cmocka_unit_test(test_damaged_tree),    cmocka_unit_test(test_without_memory),
+        cmocka_unit_test(test_this_machine),    cmocka_unit_test(test_rss_follows_allocations),
+        cmocka_unit_test(test_recorded_status), cmocka_unit_test(test_resident_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,6 +31,7 @@ static const struct {
     [AX_PARTS] = {"parts", true, 2, {"1", "3"}}, /* pieces that one expert's read is cut into */
     [AX_CALLS] = {"calls", false, 4, {"one", "five", "rewind", "last-only"}},
     [AX_POLICY] = {"policy", true, 3, {"echo", "lfu-decay", "lru"}},
+    [AX_RESIZE] = {"resize", true, 2, {"never", "always"}}, /* the cache, before every call */
 };
 
 const char *axis_name(enum axis a)
@@ -137,6 +138,7 @@ void way_spec(const struct subject *s, const struct way *w, enum sl_kv_type kv,
         o->io_engine = readers[l[AX_READER]];
         o->overlap = l[AX_OVERLAP] == 0;
         o->io_split = l[AX_PARTS] == 0 ? 1 : 3;
+        spec->resize = l[AX_RESIZE] == 1 && l[AX_CACHE] != CACHE_RESIDENT;
         o->cache_policy = axes[AX_POLICY].levels[l[AX_POLICY]];
     }
 }
@@ -169,6 +171,8 @@ static const char *check_cache(const struct subject *s, const struct way *w,
         return "another reader";
     if (p->misses == 0 || p->bytes_read == 0)
         return "nothing was read";
+    if (w->level[AX_RESIZE])
+        return NULL;
     if (level == CACHE_NONE && p->hits + d->hits != 0 && w->level[AX_CHUNK] == 1)
         return "hits without a cache";
     if (level != CACHE_ALL)

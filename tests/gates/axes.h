@@ -18,6 +18,7 @@ enum axis {
     AX_PARTS,
     AX_CALLS,
     AX_POLICY,
+    AX_RESIZE,
     AX_COUNT
 };
 #define AXIS_MAX_LEVELS 6

@@ -26,7 +26,8 @@ static void on_logits(void *user, int pos, const float *logits)
 static void on_experts(void *user, int pos, int block, const int32_t *ids, int k)
 {
     struct run_result *r = user;
-    bool good = pos >= 0 && pos < r->n_pos && block >= 0 && block < r->n_layer && k > 0 && k <= r->k;
+    bool good = pos >= 0 && pos < r->n_pos && block >= 0 && block < r->n_layer && k > 0 &&
+                k <= r->k;
     for (int i = 0; good && i < k; i++)
         good = ids[i] >= (i > 0 ? ids[i - 1] + 1 : 0) && ids[i] < r->info.n_expert;
     if (!good) {
@@ -56,14 +57,27 @@ static int prepare(const struct run_spec *spec, const struct sl_engine *e, struc
     return 0;
 }
 
+/* The smallest cache, half of the bank, nothing, everything, in turn. */
+static int resize(const struct run_spec *spec, struct sl_engine *e, struct run_result *r,
+                  struct sl_err *err)
+{
+    if (!spec->resize)
+        return 0;
+    uint64_t least = r->plan.cache_min_bytes, most = r->plan.cache_max_bytes;
+    uint64_t sizes[] = {least, least > most / 2 ? least : most / 2, 0, most};
+    return sl_engine_set_cache_budget(e, sizes[r->n_resized++ % 4], err);
+}
+
 /* Tokens [from, to) as the prompt, in calls of piece. */
-static int eval_prompt(struct sl_session *s, const struct run_spec *spec, int from, int to,
-                       struct sl_err *err)
+static int eval_prompt(struct sl_engine *e, struct sl_session *s, const struct run_spec *spec,
+                       struct run_result *r, int from, int to, struct sl_err *err)
 {
     int piece = spec->piece > 0 ? spec->piece : to - from;
     for (int i = from; i < to; i += piece) {
         int n = to - i < piece ? to - i : piece;
-        int rc = sl_session_eval(s, spec->ids + i, (size_t)n, SL_PROMPT, err);
+        int rc = resize(spec, e, r, err);
+        if (rc == 0)
+            rc = sl_session_eval(s, spec->ids + i, (size_t)n, SL_PROMPT, err);
         if (rc != 0)
             return rc;
     }
@@ -84,20 +98,22 @@ static void take_last(const struct run_spec *spec, const struct sl_session *s, s
         r->bad_calls++;
 }
 
-static int feed(struct sl_session *s, const struct run_spec *spec, struct run_result *r,
-                struct sl_err *err)
+static int feed(struct sl_engine *e, struct sl_session *s, const struct run_spec *spec,
+                struct run_result *r, struct sl_err *err)
 {
-    int rc = eval_prompt(s, spec, 0, spec->n_prompt, err);
+    int rc = eval_prompt(e, s, spec, r, 0, spec->n_prompt, err);
     if (rc == 0 && spec->rewind) {
         int half = spec->n_prompt / 2;
         sl_session_truncate(s, half);
-        rc = eval_prompt(s, spec, half, spec->n_prompt, err);
+        rc = eval_prompt(e, s, spec, r, half, spec->n_prompt, err);
     }
     if (rc != 0)
         return rc;
     take_last(spec, s, r);
     for (int i = 0; i < spec->n_step; i++) {
-        rc = sl_session_eval(s, spec->ids + spec->n_prompt + i, 1, SL_DECODE, err);
+        rc = resize(spec, e, r, err);
+        if (rc == 0)
+            rc = sl_session_eval(s, spec->ids + spec->n_prompt + i, 1, SL_DECODE, err);
         if (rc != 0)
             return rc;
         take_last(spec, s, r);
@@ -121,7 +137,7 @@ int run_model(const struct run_spec *spec, struct run_result *out, struct sl_err
         struct sl_observer obs = {
             .on_logits = spec->last_only ? NULL : on_logits, .on_experts = on_experts, .user = out};
         sl_session_observe(s, &obs);
-        rc = feed(s, spec, out, err);
+        rc = feed(e, s, spec, out, err);
     }
     sl_session_close(&s);
     sl_engine_close(&e);

@@ -12,13 +12,15 @@ struct run_spec {
     int n_step;         /* then one by one */
     int piece;          /* the prompt goes in calls of so many tokens; 0: in one call */
     bool rewind;        /* forget the prompt's second half once and evaluate it again */
+    bool resize;        /* the cache gets another size before every call */
     bool last_only;     /* no logits observer: rows before n_prompt - 1 stay 0 */
 };
 
 struct run_result {
     int n_pos, n_vocab, n_layer, k;
-    float *logits;              /* [n_pos][n_vocab] */
-    int32_t *experts;           /* [n_pos][n_layer][k], ascending; -1 behind the last */
+    float *logits;    /* [n_pos][n_vocab] */
+    int32_t *experts; /* [n_pos][n_layer][k], ascending; -1 behind the last */
+    int n_resized;
     int bad_calls;              /* observer calls whose arguments were impossible */
     struct sl_model_info info;  /* its strings are gone */
     struct sl_engine_plan plan; /* its strings too; copies of two of them follow */
