@@ -204,6 +204,15 @@ double io_file_cached(const struct io_file *cf, uint64_t offset, uint64_t len, i
     return known ? (double)in / known : 0;
 }
 
+void io_file_drop(struct io_file *f, uint64_t offset, uint64_t len)
+{
+    int fd = f->direct_fd >= 0 ? f->direct_fd : io_file_buffered_fd(f, NULL);
+    uint64_t page = mem_page_size(), from = size_down(offset, page);
+    if (fd >= 0 && len > 0 && offset < f->size)
+        f->sys->fadvise(fd, (off_t)from, (off_t)(size_up(offset + len, page) - from),
+                        POSIX_FADV_DONTNEED);
+}
+
 void io_file_drop_behind(struct io_file *f, bool on)
 {
     atomic_store(&f->drop, on);

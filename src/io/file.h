@@ -24,6 +24,9 @@ io_file_note(const struct io_file *f); /* why not direct; "" when direct or not 
  * cache. */
 double io_file_cached(const struct io_file *f, uint64_t offset, uint64_t len, int n_probes);
 
+/* Ask the system to drop what the page cache holds of [offset, offset + len). */
+void io_file_drop(struct io_file *f, uint64_t offset, uint64_t len);
+
 /* Read exactly `need` bytes at least, up to `len`, at offset into buf; the direct path when the
  * file is direct (then offset, len and buf are multiples of align; the unaligned end of the file is
  * finished through a buffered descriptor that is opened when first needed). Loops over short reads,

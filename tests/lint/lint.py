@@ -16,13 +16,14 @@ CLI_EXTRA = {
     "info": {"gguf", "quant"},
     "tokenize": {"gguf", "text"},
     "bench": {"bench"},
+    "iobench": {"bench", "cache", "gguf", "model"},
     "replay": {"cache", "telemetry"},
     "run": {"telemetry"},
 }
 # text knows files with vocabularies, not models.
 TEXT_MAY = {"base", "gguf", "text"}
-# What measures the kernels knows what they are made of, but no models.
-BENCH_MAY = {"base", "thread", "quant", "kernels"}
+# What measures kernels and drives knows what they are made of, but no models.
+BENCH_MAY = {"base", "thread", "io", "quant", "kernels"}
 MAX_FILE, MAX_FUNCTION, MAX_KERNEL = 800, 60, 110
 TEXT_FILES = (".c", ".h", ".py", ".sh", ".md", ".txt", ".cmake", ".json", ".case", ".1", "run")
 
