@@ -162,42 +162,6 @@ static void print_adapt(const struct run_report *r)
                 r->stats.cache_changes, mib(r->stats.cache_least_bytes));
 }
 
-static void print_share(const char *label, uint64_t part, uint64_t all, const char *what)
-{
-    fprintf(stderr, "%s: %llu/%llu routed experts %s (%.1f%%)", label, (unsigned long long)part,
-            (unsigned long long)all, what, 100 * per((double)part, (double)all));
-}
-
-/* What options that change the routing did. */
-static void print_routing(const struct run_report *r)
-{
-    const struct sl_phase_stats *p = &r->stats.prompt, *d = &r->stats.decode;
-    const struct sl_engine_plan *plan = &r->plan;
-    if (plan->drop_cold > 0) {
-        bool both = plan->drop_in_prefill;
-        print_share("moe-drop", d->experts_dropped + (both ? p->experts_dropped : 0),
-                    d->experts_routed + (both ? p->experts_routed : 0), "dropped");
-        fprintf(stderr, ", threshold %g x uniform\n", plan->drop_cold);
-    }
-    if (plan->substitute > 0) {
-        print_share("moe-substitute", d->experts_substituted, d->experts_routed, "substituted");
-        fprintf(stderr, ", advantage of cached ones %g x score range\n", plan->substitute);
-    }
-    if (plan->route_ahead > 0) {
-        print_share("moe-route-ahead", d->experts_ahead, d->experts_routed, "chosen early");
-        fprintf(stderr, ", %d layers ahead\n", plan->route_ahead);
-    }
-    if (!plan->replay)
-        return;
-    print_share("route-replay", p->experts_replayed + d->experts_replayed,
-                p->experts_routed + d->experts_routed, "as recorded");
-    fprintf(stderr, ", the others by the router");
-    if (r->stats.replay_rounds)
-        fprintf(stderr, "; the recorded tokens were used up %llu times and began again",
-                (unsigned long long)r->stats.replay_rounds);
-    fputc('\n', stderr);
-}
-
 static void print_memory(const struct run_report *r)
 {
     fprintf(stderr, "memory: high-water mark %.1f MiB", mib(r->stats.mem_peak));
@@ -225,6 +189,6 @@ void report_print(struct run_report *r)
     } else {
         print_resident_decode(&s);
     }
-    print_routing(r);
+    report_print_routing(r);
     print_memory(r);
 }

@@ -16,6 +16,7 @@ struct run_report {
     double *step_s;     /* wall time of each turn, n_generated of them; gets sorted */
     uint64_t rss_peak;  /* highest sampled RssAnon + RssShmem, bytes */
     bool rss_known;
+    struct sl_prediction *predictions; /* info.n_layer rows; NULL: not asked for */
 };
 
 /* What a run amounts to; NaN where there was nothing to measure. */
@@ -41,6 +42,8 @@ double report_other_s(const struct sl_phase_stats *p);
 /* traced: "route, io"; "" when nothing is traced. One line before the run: how the engine will work
  * and where the memory goes. */
 void report_mode(const struct sl_engine_plan *plan, const char *traced);
+/* The lines after the run about options that guess or change the choice of experts. */
+void report_print_routing(const struct run_report *r);
 /* The lines after the run. Per-token figures are those of decoding alone. */
 void report_print(struct run_report *r);
 

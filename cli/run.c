@@ -11,6 +11,7 @@
 #include "cli/stop.h"
 
 #include "base/clock.h"
+#include "base/mem.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -157,6 +158,10 @@ static int print_report(struct run *r, struct sl_err *err)
     rep->loop_s = g->loop_s;
     rep->step_s = g->step_s;
     sl_session_stats(r->session, &rep->stats);
+    if (rep->plan.predict_log)
+        rep->predictions = mem_calloc((size_t)rep->info.n_layer, sizeof *rep->predictions);
+    if (rep->predictions != NULL)
+        sl_session_predictions(r->session, rep->predictions);
     rep->rss_known = rss_peak(r->rss, &rep->rss_peak);
     report_print(rep);
     run_watch_print(r->watch, rep);
@@ -203,6 +208,7 @@ static void close_all(struct run *r)
     sl_session_close(&r->session);
     sl_engine_close(&r->engine);
     prompt_free(&r->prompt);
+    mem_free(r->report.predictions);
     run_csv_close(&r->csv);
     run_watch_close(&r->watch);
     gen_free(&r->gen);

@@ -17,9 +17,11 @@ struct run_args {
     /* streaming */
     int64_t stream, ram, cache_mb, cache_slots, cache_floor_mb, cache_ceil_mb;
     int64_t io_threads, io_engine, io_split, odirect, overlap, dense, cache_policy, cache_adapt;
-    /* telemetry */
+    /* the choice of experts */
+    int64_t prefetch, predict_prefetch, predict_spec_max, predict_log;
     int64_t n_expert_used, drop_no_renorm, drop_in_prefill, route_ahead;
     double drop_cold, substitute;
+    /* telemetry */
     const char *csv, *route_trace, *io_trace, *compute_trace;
     int64_t timing, cache_telemetry;
     double ram_rate, kernel_rate, drive_rate;

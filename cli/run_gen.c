@@ -121,6 +121,7 @@ static void difference(const struct sl_phase_stats *a, const struct sl_phase_sta
         .misses = b->misses - a->misses,
         .evictions = b->evictions - a->evictions,
         .rereads = b->rereads - a->rereads,
+        .expected_reads = b->expected_reads - a->expected_reads,
         .spec_useful_bytes = b->spec_useful_bytes - a->spec_useful_bytes,
         .spec_wasted_bytes = b->spec_wasted_bytes - a->spec_wasted_bytes,
         .experts_routed = b->experts_routed - a->experts_routed,

@@ -11,6 +11,7 @@
 #define G_SAMPLE "Sampling"
 #define G_STREAM "Streaming"
 #define G_WATCH  "Telemetry"
+#define G_GUESS  "Experimental: guessing which experts come next; the text does not depend on it"
 #define G_LOSSY  "Lossy: these change the text, and every output says so"
 #define G_DUMP   "For tests and scripts"
 
@@ -34,6 +35,7 @@ static const struct opt_word IO_WORDS[] = {{"auto", SL_IO_AUTO},
 static const struct opt_word POLICY_WORDS[] = {
     {"echo", 0}, {"lfu-decay", 1}, {"lru", 2}, {NULL, 0}};
 static const struct opt_word AUTO_MB[] = {{"auto", SL_CACHE_AUTO}, {NULL, 0}};
+static const struct opt_word SPEC_DEFAULT[] = {{"default", 0}, {NULL, 0}};
 static const struct opt_word MODELS_OWN[] = {{"model", 0}, {NULL, 0}};
 static const struct opt_word UNSET_SLOTS[] = {{"unset", SL_CACHE_UNSET}, {NULL, 0}};
 
@@ -147,6 +149,18 @@ static const struct opt_row ROWS[] = {
      "Rate of one thread's products from cache, likewise", G_WATCH, NULL},
     {"--drive-rate", OPT_FLOAT, AT(drive_rate), "GBPS", 0, 1e6, "0", "0: not known", "GB/s",
      "Rate of the drive at the size of an expert's reads, likewise", G_WATCH, NULL},
+    {"--prefetch", OPT_INT, AT(prefetch), "K", 0, 1023, "0", "0: off", "layers",
+     "In decode, while the drive is idle, read what the previous token used in the next K layers",
+     G_GUESS, NULL},
+    {"--predict-prefetch", OPT_FLAG, AT(predict_prefetch), NULL, 0, 0, NULL, NULL, NULL,
+     "In decode, while the drive is idle, read what the next layer's router says of this layer's "
+     "input",
+     G_GUESS, NULL},
+    {"--predict-spec-max", OPT_INT, AT(predict_spec_max), "N", 1, 128, "default", "2", "experts",
+     "At most so many experts of a layer are read by --predict-prefetch", G_GUESS, SPEC_DEFAULT},
+    {"--predict-log", OPT_FLAG, AT(predict_log), NULL, 0, 0, NULL, NULL, NULL,
+     "Report how often guesses of the next layer's experts were right", G_GUESS, NULL},
+
     {"--n-expert-used", OPT_INT, AT(n_expert_used), "K", 1, 128, "model", "the model's", "experts",
      "Experts per token; the same text every time", G_LOSSY, MODELS_OWN},
     {"--drop-cold-experts", OPT_FLOAT, AT(drop_cold), "F", 0, 1, "0", "0: off", NULL,
@@ -323,6 +337,10 @@ void run_opts_engine(const struct run_args *a, struct sl_engine_options *opt)
     opt->io_split = (int)a->io_split;
     opt->direct = a->odirect != 0;
     opt->overlap = a->overlap != 0;
+    opt->prefetch = (int)a->prefetch;
+    opt->predict_prefetch = a->predict_prefetch != 0;
+    opt->predict_spec_max = (int)a->predict_spec_max;
+    opt->predict_log = a->predict_log != 0;
     opt->n_expert_used = (int)a->n_expert_used;
     opt->drop_cold = a->drop_cold;
     opt->drop_no_renorm = a->drop_no_renorm != 0;

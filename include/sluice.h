@@ -161,6 +161,12 @@ struct sl_engine_options {
     /* Decoding one token, route a layer by its norm and router on the residual that enters the FFN
      * this many layers before, so that its reads start as early; 0: off. */
     int route_ahead;
+    /* Reads on a guess, in decode, while the drive has nothing else to do; the bytes stay the same.
+     * They want a cache, overlap and a reader that works beside computing. */
+    int prefetch;          /* what the previous token used, this many layers ahead; 0: off */
+    bool predict_prefetch; /* what the next layer's router says of this layer's input */
+    int predict_spec_max;  /* of that, at most this many experts of a layer; 0: 2 */
+    bool predict_log;      /* score guesses of the routing: sl_session_predictions */
 };
 
 /* Fill with the defaults of `sluice run`. Any thread. */
@@ -201,6 +207,8 @@ struct sl_engine_plan {
     double drop_cold, substitute; /* lossy options as they were given */
     bool drop_in_prefill;
     int route_ahead;
+    bool guesses; /* experts are read on a guess: prefetch, predict_prefetch */
+    bool predict_log;
     char marks[384]; /* what makes this run another than the model's own, to be printed with
                         every result; "": nothing */
 };
@@ -424,6 +432,7 @@ struct sl_phase_stats {
     uint64_t bytes_read, reads;
     uint64_t hits, misses, evictions, rereads;
     uint64_t spec_useful_bytes, spec_wasted_bytes;
+    uint64_t expected_reads; /* experts read before they were asked for: by a guess, or surely */
     /* Choices of an expert for a token in a layer; of these: taken from the recorded routing, left
      * out (drop_cold), owed to the cache (substitute), made layers early (route_ahead). */
     uint64_t experts_routed, experts_replayed, experts_dropped, experts_substituted, experts_ahead;
@@ -437,6 +446,18 @@ struct sl_stats {
     uint64_t replay_rounds;     /* how often the recorded routing's decoded tokens were used up */
 };
 void sl_session_stats(const struct sl_session *s, struct sl_stats *out);
+
+/* With predict_log: of the experts that a block used in decode (asked), how many each guess had
+ * named (hit): the block's own norm and router on the residual that enters the FFN of the block
+ * before; what the previous token used; and, as a control that finds everything where experts are
+ * chosen by plain ranking, the first without its staleness. asked is 0 where there was no guess. */
+struct sl_prediction {
+    uint64_t router_asked, router_hit;
+    uint64_t previous_asked, previous_hit;
+    uint64_t control_asked, control_hit;
+};
+/* rows: n_layer of them. False: predict_log is off. */
+bool sl_session_predictions(const struct sl_session *s, struct sl_prediction *rows);
 
 #ifdef __cplusplus
 }

@@ -6,7 +6,7 @@ void cache_adopt_ahead(struct cache *c, int slot)
     struct cache_slot *s = &c->slot[slot];
     if (!s->spec)
         return;
-    s->spec = s->doomed = false;
+    s->spec = s->expected = s->doomed = false;
     c->pool[s->pool].n_spec--;
     if (s->state == SLOT_READING)
         c->ahead.n_open--;
@@ -16,6 +16,7 @@ void cache_drop_ahead(struct cache *c, int layer)
 {
     if (c->ahead.layer == layer)
         c->ahead.layer = -1;
+    cache_forget_expected(c, layer);
     for (int i = 0; i <= c->geo.n_classes; i++) {
         const struct slot_pool *p = &c->pool[i];
         for (int s = p->first; p->n_spec && s < p->first + p->n; s++)
@@ -40,6 +41,8 @@ void cache_top_up_ahead(struct cache *c)
     struct ahead *a = &c->ahead;
     struct req_chain q;
     cache_init_chain(&q);
+    if (a->n_queue > 0)
+        cache_read_expected(c);
     if (!c->cfg.overlap || c->pass.n_planned > 0 || c->pass.err.code)
         return;
     while (a->layer >= 0 && a->n_open < c->cfg.in_flight) {

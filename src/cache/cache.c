@@ -6,10 +6,21 @@
 #include <assert.h>
 #include <string.h>
 
+/* Experts that are certain to be asked for and read before that: those of a token in a layer, and
+ * enough to keep the drive busy. */
+static int count_expected_open(const struct cache_config *cfg, const struct cache_geometry *g)
+{
+    int most = 0;
+    for (int i = 0; i < g->n_classes; i++)
+        most = g->cls[i].top_k > most ? g->cls[i].top_k : most;
+    return most + cfg->in_flight;
+}
+
 /* Experts that can be in flight at once: a pass's, and what is read ahead. */
 static uint64_t count_loads(const struct cache_config *cfg, const struct cache_geometry *g)
 {
-    uint64_t slots = g->n_transit, most = (uint64_t)g->max_experts + (uint64_t)cfg->in_flight;
+    uint64_t slots = g->n_transit,
+             most = (uint64_t)g->max_experts + (uint64_t)count_expected_open(cfg, g);
     for (int i = 0; i < g->n_classes; i++)
         slots += g->cls[i].most_slots;
     return slots < most ? slots : most;
@@ -171,6 +182,7 @@ static int make_loads(struct cache *c, struct sl_err *err)
 {
     uint64_t n = count_loads(&c->cfg, &c->geo);
     c->n_loads = (int)n;
+    c->n_expected_open = count_expected_open(&c->cfg, &c->geo);
     c->reqs_per_load = count_reqs_per_load(&c->cfg, &c->geo);
     c->load = mem_calloc((size_t)n, sizeof *c->load);
     c->req = mem_calloc((size_t)n * (size_t)c->reqs_per_load, sizeof *c->req);
@@ -259,6 +271,7 @@ void cache_prompt_begin(struct cache *c)
 {
     double t0 = clock_now();
     c->in_prompt = true;
+    cache_forget_expected(c, -1);
     memset(c->routed, 0, (size_t)c->geo.n_experts * sizeof *c->routed);
     c->stats.mgmt_s += clock_now() - t0;
 }

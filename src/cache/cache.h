@@ -38,6 +38,7 @@ struct cache_config {
     int threads;        /* compute threads */
     int split;          /* page-aligned chunks per expert, >= 1 */
     bool overlap;       /* false: a pass waits for its reads before it hands anything out */
+    int guesses_open;   /* experts that are read on a guess at once; 0: one */
     const char *policy; /* a name of cache/policy.h; NULL: the default */
     /* Decide everything, read and hold nothing: for replays. There is no reader, parts need no
      * file, views are empty. */
@@ -113,6 +114,15 @@ bool cache_holds_expert(const struct cache *c, int layer, int expert);
  * so. One layer at a time; the end of a prompt stops it. */
 void cache_read_ahead(struct cache *c, int layer);
 
+/* Experts that the layer's next pass is expected to ask for, n of them, likeliest first; replaces
+ * what an earlier call said of this layer as far as no read was begun. sure: it will ask for them;
+ * their reads go out behind those of the open pass. Otherwise they are guesses: read while no
+ * demand is open, few at a time (guesses_open of the configuration), into slots whose experts the
+ * policy values less; never one that the open pass needs. What is not yet begun when the layer's
+ * pass opens is forgotten, what turns out useless is freed, at once or when it lands. Counted as
+ * speculative. Does nothing where reads can't go on beside computing (no overlap, plain reader). */
+void cache_expect(struct cache *c, int layer, const int32_t *ids, int n, bool sure);
+
 /* Is the expert in the cache, or asked for and on its way? What was only read ahead is not. */
 bool cache_has_expert(const struct cache *c, int layer, int expert);
 
@@ -142,6 +152,7 @@ struct cache_stats {
         rereads; /* per expert asked for; reread: a miss on what was once resident */
     uint64_t bytes_read, reads;
     uint64_t spec_useful_bytes, spec_wasted_bytes;
+    uint64_t expected_reads; /* experts whose reads cache_expect began */
     double stall_s;          /* pass_next waited and nothing was ready */
     double mgmt_s;           /* time inside the cache's calls, without the stall */
     uint64_t resident_bytes; /* slots that hold an expert */

@@ -5,7 +5,8 @@
  *     issue (pass.c)  reads go out in rising id: at once where a slot is there, else when a transit
  *                     slot comes free
  *     reap (load.c)   a slot whose requests have all arrived is published
- *     ahead.c         speculative reads into what is free
+ *     ahead.c         speculative reads of a whole bank into what is free
+ *     expect.c        speculative reads of expected experts
  *
  * A slot's life:  FREE -> RESERVED (promised to a miss) -> READING -> READY -> FREE. Slots that the
  * budget does not reach are CLOSED: they have no memory (resize.c). */
@@ -27,6 +28,7 @@ struct cache_slot {
     int32_t item;        /* the open pass's item that needs it, -1: none */
     uint8_t state;       /* enum slot_state */
     bool spec;           /* read ahead, and no pass has asked for it yet */
+    bool expected;       /* spec, and named by cache_expect */
     bool doomed;         /* spec and in flight, already known to be useless: freed when it lands */
     bool ruled;          /* the policy knows it */
 };
@@ -80,7 +82,16 @@ struct pass {
     struct sl_err err;
 };
 
+#define CACHE_MAX_EXPECTED 512
+
+struct expected {
+    int32_t layer, expert;
+    bool sure;
+};
+
 struct ahead {
+    struct expected queue[CACHE_MAX_EXPECTED]; /* not begun, in this order */
+    int n_queue;
     int layer;       /* -1: none */
     int next_expert; /* all before it were considered */
     int n_open;      /* experts in flight that no pass has asked for */
@@ -111,6 +122,7 @@ struct cache {
     struct load *free_load;
     struct load *dry_load; /* reads of a dry cache that have not been reaped */
     int n_loads, n_open;   /* open: in flight */
+    int n_expected_open;   /* loads that are kept for what is sure to be asked for */
     int reqs_per_load;
 
     struct pass pass;
@@ -168,7 +180,8 @@ const struct cache_policy_ops *cache_choose_policy(const struct cache_config *cf
 /* load.c: slots and reads */
 int cache_pop_slot(struct slot_pool *p); /* -1: none is free */
 void cache_free_slot(struct cache *c, int slot);
-/* Free a slot of p that was read ahead and not asked for; false: there is none that has landed. */
+/* Free a slot of p that was read ahead and not asked for; false: there is none that has landed.
+ * Cache slots of expected experts stay in decode, where the policy finds others. */
 bool cache_reclaim_slot(struct cache *c, struct slot_pool *p);
 /* No pass wants what was read ahead into slot: free it, now or when it lands. */
 void cache_waste_slot(struct cache *c, int slot);
@@ -185,11 +198,19 @@ void cache_poll_loads(struct cache *c);
 void cache_look_up_items(struct cache *c, const int32_t *ids, const int32_t *counts);
 void cache_tell_routing(struct cache *c, const int32_t *ids);
 void cache_plan_misses(struct cache *c);
+/* Make the least valued slot of the key's pool free, but none that the open pass needs; false: the
+ * policy found nothing worth less than the key's expert. */
+bool cache_make_room(struct cache *c, int pool, int32_t key);
 void cache_tell_policy(struct cache *c);
 
 /* pass.c: called by load.c when the slot of an item has landed; bad: NULL or the request that
  * failed (the slot is then already free). */
 void cache_land_item(struct cache *c, int item, const struct io_req *bad);
+
+/* expect.c */
+void cache_forget_expected(struct cache *c, int layer); /* not yet begun; -1: of all layers */
+void cache_drop_expected(struct cache *c);              /* all of them, read or not */
+void cache_read_expected(struct cache *c);              /* as many as may be open now */
 
 /* ahead.c */
 void cache_adopt_ahead(struct cache *c, int slot); /* a pass asks for what was read ahead */

@@ -42,8 +42,9 @@ bool cache_reclaim_slot(struct cache *c, struct slot_pool *p)
 {
     if (p->n_spec == 0)
         return false;
+    bool all = c->in_prompt || p == cache_transit(c);
     for (int i = p->first; i < p->first + p->n; i++)
-        if (c->slot[i].spec && c->slot[i].state == SLOT_READY) {
+        if (c->slot[i].spec && c->slot[i].state == SLOT_READY && (all || !c->slot[i].expected)) {
             cache_waste_slot(c, i);
             return true;
         }
@@ -131,8 +132,10 @@ static void finish_load(struct cache *c, struct load *l)
         c->stats.resident_bytes += c->geo.cls[s->pool].slot_bytes;
     if (s->spec)
         c->ahead.n_open--;
-    if (l->bad && s->spec)
-        c->ahead.layer = -1; /* whoever needs the expert will hear of it */
+    if (l->bad && s->spec) { /* whoever needs the expert will hear of it */
+        c->ahead.layer = -1;
+        cache_forget_expected(c, -1);
+    }
     if (s->spec && (l->bad || s->doomed))
         cache_waste_slot(c, l->slot);
     else if (l->bad)

@@ -77,6 +77,31 @@ static uint32_t victim_cost(const void *ctx, int slot)
     return count < q->candidate ? count : CACHE_COST_NEVER;
 }
 
+/* A slot of the pool whose expert gives way to that of key; -1: none does. bound: only to what this
+ * prompt routed more often than it. */
+static int find_victim(struct cache *c, int pool, int32_t key, bool bound)
+{
+    struct victim_query q = {.c = c, .candidate = bound ? c->routed[key] : 0};
+    struct cache_wish w = {
+        .pool = pool, .key = key, .may_decline = !bound, .cost = victim_cost, .ctx = &q};
+    return c->policy->ops->victim(c->policy, &w);
+}
+
+static void evict(struct cache *c, int slot)
+{
+    c->stats.evictions++;
+    c->known[c->slot[slot].key] = 1;
+    cache_free_slot(c, slot);
+}
+
+bool cache_make_room(struct cache *c, int pool, int32_t key)
+{
+    int slot = c->pool[pool].n > 0 ? find_victim(c, pool, key, false) : -1;
+    if (slot >= 0)
+        evict(c, slot);
+    return slot >= 0;
+}
+
 /* A cache slot for item i, promised to it; -1: it goes through transit. */
 static int find_room(struct cache *c, int i)
 {
@@ -88,21 +113,10 @@ static int find_room(struct cache *c, int i)
     if (slot < 0 && cache_reclaim_slot(c, p))
         slot = cache_pop_slot(p);
     if (slot < 0) {
-        bool bound = c->in_prompt && !c->policy->ops->rank;
-        struct victim_query q = {.c = c};
-        if (bound)
-            q.candidate = c->routed[item_key(c, i)];
-        struct cache_wish w = {.pool = pool,
-                               .key = item_key(c, i),
-                               .may_decline = !bound,
-                               .cost = victim_cost,
-                               .ctx = &q};
-        int v = c->policy->ops->victim(c->policy, &w);
+        int v = find_victim(c, pool, item_key(c, i), c->in_prompt && !c->policy->ops->rank);
         if (v < 0)
             return -1;
-        c->stats.evictions++;
-        c->known[c->slot[v].key] = 1;
-        cache_free_slot(c, v);
+        evict(c, v);
         slot = cache_pop_slot(p);
     }
     struct cache_slot *s = &c->slot[slot];

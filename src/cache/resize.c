@@ -58,6 +58,7 @@ static int settle_reads(struct cache *c, struct sl_err *err)
     c->ahead.layer = -1;
     while (cache_reap_loads(c, true))
         ;
+    cache_drop_expected(c);
     return c->n_open == 0
                ? 0
                : err_set(err, SL_E_INTERNAL, "cache", "the reader lost %d reads", c->n_open);

@@ -84,6 +84,33 @@ static int check_routing(const struct sl_engine_options *o, struct sl_err *err)
     return o->substitute > 0 ? wants_cache(o, "--expert-substitute", err) : 0;
 }
 
+/* Reads on a guess: into the cache, while something else is going on. */
+static int check_prefetch(const struct sl_engine_options *o, struct sl_err *err)
+{
+    const char *name = o->prefetch           ? "--prefetch"
+                       : o->predict_prefetch ? "--predict-prefetch"
+                                             : NULL;
+    int rc;
+    if ((rc = range("--prefetch", o->prefetch, 0, MODEL_MAX_LAYERS - 1, err)) < 0 ||
+        (rc = range("--predict-spec-max", o->predict_spec_max, 0, MODEL_MAX_TOPK, err)) < 0)
+        return rc;
+    if (o->predict_spec_max && !o->predict_prefetch)
+        return err_set(err, SL_E_ARG, "--predict-spec-max",
+                       "--predict-spec-max means nothing without --predict-prefetch");
+    if (!name)
+        return 0;
+    if (o->route_ahead)
+        return clash("--route-ahead", name, err);
+    if ((rc = wants_cache(o, name, err)) < 0)
+        return rc;
+    if (!o->overlap)
+        return err_set(err, SL_E_ARG, name, "%s reads beside computing; it needs --overlap", name);
+    if (o->io_engine == SL_IO_PLAIN)
+        return err_set(err, SL_E_ARG, name,
+                       "%s reads beside computing; the plain I/O engine cannot", name);
+    return 0;
+}
+
 int sl_engine_options_check(const struct sl_engine_options *o, struct sl_err *err)
 {
     const int64_t most_mb = (int64_t)1 << 40; /* MiB; an exabyte, far below overflow in bytes */
@@ -114,5 +141,6 @@ int sl_engine_options_check(const struct sl_engine_options *o, struct sl_err *er
         return err_set(
             err, SL_E_ARG, "cache size",
             "a cache size was given, but experts are not streamed; leave one of the two out");
-    return check_routing(o, err);
+    rc = check_routing(o, err);
+    return rc < 0 ? rc : check_prefetch(o, err);
 }

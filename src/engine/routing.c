@@ -9,6 +9,7 @@
 #include "base/size.h"
 #include "telemetry/trace.h"
 
+#define GUESSES    2                   /* experts of a layer that --predict-prefetch names */
 #define SCRIPT_MAX ((uint64_t)1 << 30) /* bytes of the table that a recorded routing becomes */
 
 /* ---- What every output says ---- */
@@ -168,6 +169,15 @@ static int set_top_k(struct sl_engine *e, int k, struct sl_err *err)
     return 0;
 }
 
+static int check_prefetch(const struct sl_engine *e, struct sl_err *err)
+{
+    int n = e->model->cfg.n_layer;
+    if (e->opt.prefetch < n)
+        return 0;
+    return err_set(err, SL_E_ARG, "--prefetch", "--prefetch is %d, but the model has %d layers",
+                   e->opt.prefetch, n);
+}
+
 static int set_ahead(struct sl_engine *e, int layers, struct sl_err *err)
 {
     if (layers >= e->model->cfg.n_layer)
@@ -191,6 +201,11 @@ static int set_lossy(struct sl_engine *e, struct sl_err *err)
              o->drop_no_renorm ? ", not renormalised" : "");
     if (o->substitute > 0)
         mark(e, "lossy: prefers cached experts by %g of the score range", o->substitute);
+    e->plan.guesses = o->prefetch || o->predict_prefetch;
+    e->plan.predict_log = o->predict_log;
+    e->route.prefetch = o->prefetch;
+    e->route.guess = !o->predict_prefetch ? 0 : o->predict_spec_max ? o->predict_spec_max : GUESSES;
+    e->route.predict = o->predict_log;
     e->plan.drop_cold = o->drop_cold;
     e->plan.drop_in_prefill = o->drop_in_prefill;
     e->plan.substitute = o->substitute;
@@ -205,12 +220,15 @@ static int set_lossy(struct sl_engine *e, struct sl_err *err)
 /* The name of an option that only models with experts have a use for; NULL: none was given. */
 static const char *routed_option(const struct sl_engine_options *o)
 {
-    return o->route_replay     ? "--route-replay"
-           : o->n_expert_used  ? "--n-expert-used"
-           : o->drop_cold > 0  ? "--drop-cold-experts"
-           : o->substitute > 0 ? "--expert-substitute"
-           : o->route_ahead    ? "--route-ahead"
-                               : NULL;
+    return o->route_replay       ? "--route-replay"
+           : o->n_expert_used    ? "--n-expert-used"
+           : o->drop_cold > 0    ? "--drop-cold-experts"
+           : o->substitute > 0   ? "--expert-substitute"
+           : o->route_ahead      ? "--route-ahead"
+           : o->prefetch         ? "--prefetch"
+           : o->predict_prefetch ? "--predict-prefetch"
+           : o->predict_log      ? "--predict-log"
+                                 : NULL;
 }
 
 int routing_open(struct sl_engine *e, struct sl_err *err)
@@ -220,15 +238,19 @@ int routing_open(struct sl_engine *e, struct sl_err *err)
     if (name && e->model->cfg.n_expert == 0)
         return err_set(err, SL_E_ARG, name, "%s: the model has no routed experts", name);
     int rc = o->route_replay ? open_script(e, o->route_replay, err) : 0;
+    if (rc == 0)
+        rc = check_prefetch(e, err);
     return rc == 0 ? set_lossy(e, err) : rc;
 }
 
 int routing_check(const struct sl_engine *e, struct sl_err *err)
 {
     const struct sl_engine_options *o = &e->opt;
-    const char *name = o->drop_cold > 0    ? "--drop-cold-experts"
-                       : o->substitute > 0 ? "--expert-substitute"
-                                           : NULL;
+    const char *name = o->drop_cold > 0      ? "--drop-cold-experts"
+                       : o->substitute > 0   ? "--expert-substitute"
+                       : o->prefetch         ? "--prefetch"
+                       : o->predict_prefetch ? "--predict-prefetch"
+                                             : NULL;
     if (name && !e->plan.streamed)
         return err_set(
             err, SL_E_ARG, name,

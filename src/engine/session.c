@@ -138,6 +138,7 @@ static void add_difference(struct sl_phase_stats *p, const struct snapshot *a,
     p->misses += b->cache.misses - a->cache.misses;
     p->evictions += b->cache.evictions - a->cache.evictions;
     p->rereads += b->cache.rereads - a->cache.rereads;
+    p->expected_reads += b->cache.expected_reads - a->cache.expected_reads;
     p->spec_useful_bytes += b->cache.spec_useful_bytes - a->cache.spec_useful_bytes;
     p->spec_wasted_bytes += b->cache.spec_wasted_bytes - a->cache.spec_wasted_bytes;
     p->experts_routed += b->route.routed - a->route.routed;
@@ -256,4 +257,16 @@ void sl_session_stats(const struct sl_session *s, struct sl_stats *out)
         out->replay_rounds = (uint64_t)(s->f.n_decoded / s->e->script.n_tokens[1]);
     out->mem_now = mem_now();
     out->mem_peak = mem_peak();
+}
+
+bool sl_session_predictions(const struct sl_session *s, struct sl_prediction *rows)
+{
+    if (!s->f.route.predict)
+        return false;
+    for (int il = 0; il < s->e->model->cfg.n_layer; il++) {
+        const struct peek_score *p = &s->f.peek.score[il];
+        rows[il] = (struct sl_prediction){p->router_asked, p->router_hit,    p->previous_asked,
+                                          p->previous_hit, p->control_asked, p->control_hit};
+    }
+    return true;
 }

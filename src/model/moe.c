@@ -86,6 +86,7 @@ static int streamed_experts(struct forward *f, int il, int n_union, bool wide, s
                               wide ? CACHE_ASCENDING : CACHE_AS_READY, err);
     if (rc < 0)
         return rc;
+    peek_tell_cache(f, il);
     while (rc == 0 && !done) {
         experts_start(&g, f, l, wide);
         rc = next_group(f, &g, &done, err);

@@ -129,6 +129,23 @@ int peek_guess_next(struct forward *f, int il, struct sl_err *err)
     return rc;
 }
 
+void peek_tell_cache(struct forward *f, int il)
+{
+    const struct peek *p = &f->peek;
+    int k = f->m->cfg.n_expert_used, to = il + f->route.ahead;
+    if (!alone(f))
+        return;
+    if (f->route.ahead && routes(f, to))
+        cache_expect(f->cache, to, p->ahead_ids + (size_t)to * (size_t)k, p->ahead_used[to], true);
+    if (f->route.prefetch) { /* the last layers look at the next token's first ones */
+        to = (il + f->route.prefetch) % f->m->cfg.n_layer;
+        if (routes(f, to) && to != il)
+            cache_expect(f->cache, to, p->previous + (size_t)to * (size_t)k, k, false);
+    }
+    if (f->route.guess && p->guess_layer == il + 1)
+        cache_expect(f->cache, il + 1, p->guess, f->route.guess < k ? f->route.guess : k, false);
+}
+
 void peek_remember(struct forward *f, int il)
 {
     size_t k = (size_t)f->m->cfg.n_expert_used, last = (size_t)(f->n_tok - 1);

@@ -45,6 +45,8 @@ int peek_route_ahead(struct forward *f, int il, struct sl_err *err);
 int peek_score_layer(struct forward *f, int il, struct sl_err *err);
 /* Guess the next layer's choice. */
 int peek_guess_next(struct forward *f, int il, struct sl_err *err);
+/* Tell the cache what the layers behind il are expected to ask for. */
+void peek_tell_cache(struct forward *f, int il);
 /* Remember what the batch's last token chose. */
 void peek_remember(struct forward *f, int il);
 

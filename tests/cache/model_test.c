@@ -251,6 +251,18 @@ static void resize(struct model *m, struct cache *c, struct cache_config *cfg, u
     assert_int_equal(grown, (int64_t)now - (int64_t)s.cache_bytes);
 }
 
+/* Of the layer that comes or of another. */
+static void look_ahead(struct cache *c, const struct kit *k, int layer, uint64_t *rng)
+{
+    int32_t guess[KIT_MAX_EXPERTS], unused[KIT_MAX_EXPERTS];
+    if (kit_below(rng, 2))
+        cache_read_ahead(c, kit_below(rng, 3) ? layer : kit_below(rng, k->n_layers));
+    if (kit_below(rng, 2)) {
+        int n = draw_ids(k, rng, kit_below(rng, k->n_experts), guess, unused);
+        cache_expect(c, kit_below(rng, k->n_layers), guess, n, kit_below(rng, 2));
+    }
+}
+
 static void run_history(uint64_t seed, bool ahead, bool resizes)
 {
     static struct model m; /* large */
@@ -296,8 +308,8 @@ static void run_history(uint64_t seed, bool ahead, bool resizes)
                                                           : shape.top_k;
         int n = draw_ids(&k, &rng, want, ids, counts);
         int most = kit_below(&rng, 2) ? 1 : 2 * cfg.in_flight + cfg.threads - 1;
-        if (ahead && kit_below(&rng, 2)) /* not always the layer that comes */
-            cache_read_ahead(c, kit_below(&rng, 3) ? layer : kit_below(&rng, k.n_layers));
+        if (ahead)
+            look_ahead(c, &k, layer, &rng);
         run_pass(c, &k, layer, ids, counts, n, (enum cache_order)kit_below(&rng, 2), most, &rng);
         model_pass(&m, layer, ids, counts, n, cfg.align);
         compare(&m, c, ahead);

@@ -395,14 +395,46 @@ static void test_route_ahead(void **state)
     run_free(&own);
 }
 
+/* Reads on a guess and their log change no byte, whatever they do to the cache. */
+static void test_guesses(void **state)
+{
+    (void)state;
+    struct run_spec s = spec();
+    s.opt.cache_slots = 6;
+    struct run_result own = run(&s);
+    uint64_t reads = 0;
+    for (int i = 0; i < 12; i++) {
+        struct run_spec g = s;
+        g.opt.prefetch = i % 4;
+        g.opt.predict_prefetch = i % 3 != 0;
+        g.opt.predict_spec_max = i % 3 == 2 ? N_EXPERT : 0;
+        g.opt.predict_log = i % 2;
+        g.opt.cache_slots = i % 5 == 0 ? TOP_K : 6;
+        struct run_result r = run(&g);
+        assert_int_equal(run_differs(&own, &r, 0), -1);
+        assert_string_equal(r.plan.marks, "");
+        assert_int_equal(r.stats.prompt.expected_reads, 0);
+        reads += r.stats.decode.expected_reads;
+        run_free(&r);
+    }
+    assert_true(reads > 0);
+    run_free(&own);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_replay_follows),      cmocka_unit_test(test_replay_of_itself),
-        cmocka_unit_test(test_replay_must_fit),     cmocka_unit_test(test_replay_of_less),
-        cmocka_unit_test(test_fewer_experts),       cmocka_unit_test(test_drop),
-        cmocka_unit_test(test_drop_spares_the_top), cmocka_unit_test(test_drop_asks_the_cache),
-        cmocka_unit_test(test_substitute),          cmocka_unit_test(test_route_ahead),
+        cmocka_unit_test(test_replay_follows),
+        cmocka_unit_test(test_replay_of_itself),
+        cmocka_unit_test(test_replay_must_fit),
+        cmocka_unit_test(test_replay_of_less),
+        cmocka_unit_test(test_fewer_experts),
+        cmocka_unit_test(test_drop),
+        cmocka_unit_test(test_drop_spares_the_top),
+        cmocka_unit_test(test_drop_asks_the_cache),
+        cmocka_unit_test(test_substitute),
+        cmocka_unit_test(test_route_ahead),
+        cmocka_unit_test(test_guesses),
     };
     return cmocka_run_group_tests_name("routing", tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 
 enum { CACHE_HALF, CACHE_NONE, CACHE_K, CACHE_K1, CACHE_ALL, CACHE_RESIDENT };
 enum { FILE_ONE, FILE_SPLIT, FILE_SPLIT_BARE };
+enum { GUESS_NONE, GUESS_PREVIOUS, GUESS_ROUTER, GUESS_LOG };
 enum { CALLS_ONE, CALLS_FIVE, CALLS_REWIND, CALLS_LAST };
 
 static const int chunk_widths[] = {0, 1, 7, 64, 257};
@@ -30,6 +31,7 @@ static const struct {
     [AX_DIRECT] = {"direct", false, 2, {"on", "off"}},
     [AX_PARTS] = {"parts", true, 2, {"1", "3"}}, /* pieces that one expert's read is cut into */
     [AX_CALLS] = {"calls", false, 4, {"one", "five", "rewind", "last-only"}},
+    [AX_GUESS] = {"guess", true, 4, {"none", "previous", "router", "log"}},
     [AX_POLICY] = {"policy", true, 3, {"echo", "lfu-decay", "lru"}},
     [AX_RESIZE] = {"resize", true, 2, {"never", "always"}}, /* the cache, before every call */
 };
@@ -109,6 +111,17 @@ static void set_cache(const struct subject *s, int level, struct sl_engine_optio
     }
 }
 
+/* Reads on a guess want a cache, overlap and a reader that works beside computing: other ways to
+ * run go without. */
+static void set_guess(const int *l, struct sl_engine_options *o)
+{
+    bool can = o->stream == SL_STREAM_ON && o->cache_slots > 0 && o->overlap &&
+               o->io_engine != SL_IO_PLAIN;
+    o->prefetch = can && l[AX_GUESS] == GUESS_PREVIOUS ? 1 : 0;
+    o->predict_prefetch = can && l[AX_GUESS] == GUESS_ROUTER;
+    o->predict_log = l[AX_GUESS] == GUESS_LOG;
+}
+
 void way_spec(const struct subject *s, const struct way *w, enum sl_kv_type kv,
               struct run_spec *spec)
 {
@@ -139,6 +152,7 @@ void way_spec(const struct subject *s, const struct way *w, enum sl_kv_type kv,
         o->overlap = l[AX_OVERLAP] == 0;
         o->io_split = l[AX_PARTS] == 0 ? 1 : 3;
         spec->resize = l[AX_RESIZE] == 1 && l[AX_CACHE] != CACHE_RESIDENT;
+        set_guess(l, o);
         o->cache_policy = axes[AX_POLICY].levels[l[AX_POLICY]];
     }
 }

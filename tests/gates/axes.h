@@ -17,6 +17,7 @@ enum axis {
     AX_DIRECT,
     AX_PARTS,
     AX_CALLS,
+    AX_GUESS,
     AX_POLICY,
     AX_RESIZE,
     AX_COUNT
