@@ -2,6 +2,7 @@
 #include "cli/run.h"
 
 #include "cli/commands.h"
+#include "cli/hot.h"
 #include "cli/open.h"
 #include "cli/report.h"
 #include "cli/rss.h"
@@ -26,6 +27,7 @@ struct run {
     struct run_out *out;
     struct run_csv *csv;     /* NULL: none is wanted */
     struct run_watch *watch; /* likewise */
+    struct hot_file *hot;    /* likewise */
     struct rss_sampler *rss;
     struct prompt prompt;
     struct gen gen;
@@ -180,13 +182,19 @@ static int run_all(struct run *r, struct sl_err *err)
     if (rc == SL_OK)
         rc = run_watch_open(r->args, &r->watch, err);
     if (rc == SL_OK)
+        rc = hot_open(r->args->hot_experts, &r->hot, err);
+    if (rc == SL_OK)
         rc = open_engine(r->args, &r->engine, err);
+    if (rc == SL_OK)
+        rc = hot_load(r->hot, r->engine, err);
     r->t_request = clock_now();
     if (rc == SL_OK)
         rc = open_session(r, err);
     if (rc < 0)
         return rc;
     rc = generate(r, err);
+    if (rc == SL_OK)
+        rc = hot_save(&r->hot, r->engine, err);
     if (rc == SL_OK)
         rc = run_out_commit(r->out, r->gen.ids, r->gen.n_ids, err);
     if (rc == SL_OK || rc == SL_E_CANCELLED) {
@@ -211,6 +219,7 @@ static void close_all(struct run *r)
     mem_free(r->report.predictions);
     run_csv_close(&r->csv);
     run_watch_close(&r->watch);
+    hot_close(&r->hot);
     gen_free(&r->gen);
     rss_stop(&r->rss);
 }

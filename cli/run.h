@@ -15,6 +15,7 @@ struct run_args {
     double temp, top_p, min_p, repeat_penalty;
     int64_t top_k, seed;
     /* streaming */
+    const char *hot_experts;
     int64_t stream, ram, cache_mb, cache_slots, cache_floor_mb, cache_ceil_mb;
     int64_t io_threads, io_engine, io_split, odirect, overlap, dense, cache_policy, cache_adapt;
     /* the choice of experts */

@@ -111,6 +111,10 @@ static const struct opt_row ROWS[] = {
     {"--cache-policy", OPT_ENUM, AT(cache_policy), NULL, 0, 0, "echo", NULL, NULL,
      "Which cached expert gives way to a new one; the text does not depend on it", G_STREAM,
      POLICY_WORDS},
+    {"--hot-experts", OPT_STR, AT(hot_experts), "FILE", 0, 0, NULL, NULL, NULL,
+     "Fill the cache from this list of the experts that earlier runs used most, and bring the list "
+     "up to date at the end; it may be missing at first",
+     G_STREAM, NULL},
     {"--io-threads", OPT_INT, AT(io_threads), "N", 1, 64, "4", NULL, "reads", "Reads in flight",
      G_STREAM, NULL},
     {"--io-engine", OPT_ENUM, AT(io_engine), NULL, 0, 0, "auto", NULL, NULL,
@@ -267,6 +271,9 @@ int run_opts_check(const struct opt_cmd *cmd, const struct opt_seen *seen, const
                        "--no-moe-stream has no expert cache; --cache-mb means nothing there");
     bool none = a->stream == 0 || (opts_given(cmd, seen, "--cache-mb") && a->cache_mb == 0) ||
                 (opts_given(cmd, seen, "--cache-slots") && a->cache_slots == 0);
+    if (none && a->hot_experts != NULL)
+        return err_set(err, SL_E_ARG, "--hot-experts",
+                       "there is no expert cache; --hot-experts means nothing");
     if (none && a->cache_adapt)
         return err_set(err, SL_E_ARG, "--cache-adapt",
                        "there is no expert cache; --cache-adapt means nothing");
@@ -290,8 +297,8 @@ int run_opts_check(const struct opt_cmd *cmd, const struct opt_seen *seen, const
 
 size_t run_opts_model_rows(struct opt_row *rows, size_t max)
 {
-    static const char *const own[] = {"--prompt", "--file", "--chatml", "--n-predict",
-                                      "--ignore-eos"};
+    static const char *const own[] = {"--prompt",    "--file",       "--chatml",
+                                      "--n-predict", "--ignore-eos", "--hot-experts"};
     size_t n = 0;
     for (size_t i = 0; i < RUN.n_rows; i++) {
         bool leave = strcmp(ROWS[i].group, G_SAMPLE) == 0 || strcmp(ROWS[i].group, G_WATCH) == 0 ||

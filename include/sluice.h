@@ -235,6 +235,18 @@ void sl_engine_get_plan(const struct sl_engine *e, struct sl_engine_plan *out); 
  * where experts are not streamed. */
 int sl_engine_set_cache_budget(struct sl_engine *e, uint64_t bytes, struct sl_err *err);
 
+/* Fill the expert cache, before the first evaluation, with the experts that earlier runs of this
+ * model used most: text is what sl_engine_get_hot_experts gave (n 0: nothing), name is for
+ * messages. As many as fit are read, and the cache's policy starts from what the list says.
+ * *n_read: experts that were read. SL_E_FORMAT when the text is damaged or another model's. Without
+ * a cache nothing happens. */
+int sl_engine_set_hot_experts(struct sl_engine *e, const char *text, size_t n, const char *name,
+                              int *n_read, struct sl_err *err);
+/* Which experts were used how often since the engine was opened, and in the runs before, whose
+ * counts are halved: *text is n bytes, free with sl_free; NULL without a cache. */
+int sl_engine_get_hot_experts(const struct sl_engine *e, char **text, size_t *n,
+                              struct sl_err *err);
+
 /* The part of the dense weights that is in memory now, 0 to 1, probed at some hundred pages; NaN
  * where the system does not say. */
 double sl_engine_dense_resident(const struct sl_engine *e);

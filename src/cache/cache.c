@@ -60,7 +60,7 @@ uint64_t cache_count_tables(const struct cache_config *cfg, const struct cache_g
     uint64_t per_load = sizeof(struct load) +
                         (uint64_t)count_reqs_per_load(cfg, g) * sizeof(struct io_req);
     return sizeof(struct cache) + slots * per_slot + loads * per_load +
-           (uint64_t)g->max_experts * per_item + (uint64_t)g->n_experts * 9 +
+           (uint64_t)g->max_experts * per_item + (uint64_t)g->n_experts * 13 +
            (uint64_t)cfg->n_layers * (sizeof(struct cache_layer) + 2 * sizeof(int32_t)) +
            (uint64_t)g->n_classes * (sizeof(struct cache_class) + sizeof(struct slot_pool)) +
            count_policy(cfg, g);
@@ -92,8 +92,9 @@ static int make_layers(struct cache *c, const struct cache_config *cfg, struct s
     c->first_key = mem_calloc(n, sizeof *c->first_key);
     c->where = mem_calloc((size_t)c->geo.n_experts, sizeof *c->where);
     c->routed = mem_calloc((size_t)c->geo.n_experts, sizeof *c->routed);
+    c->used = mem_calloc((size_t)c->geo.n_experts, sizeof *c->used);
     c->known = mem_calloc((size_t)c->geo.n_experts, 1);
-    if (!c->layers || !c->first_key || !c->where || !c->routed || !c->known)
+    if (!c->layers || !c->first_key || !c->where || !c->routed || !c->used || !c->known)
         return err_set(err, SL_E_MEM, "cache", "no memory for the table of experts");
     memcpy(c->layers, cfg->layers, n * sizeof *c->layers);
     c->cfg.layers = c->layers;
@@ -257,6 +258,7 @@ void cache_destroy(struct cache **cp)
     mem_free(c->first_key);
     mem_free(c->where);
     mem_free(c->routed);
+    mem_free(c->used);
     mem_free(c->known);
     mem_free(c->load);
     mem_free(c->req);

@@ -147,6 +147,18 @@ void cache_set_tag(struct cache *c, int tag);
  * below the smallest legal size, and nothing has changed then. */
 int cache_set_budget(struct cache *c, uint64_t bytes, uint64_t *now, struct sl_err *err);
 
+/* Tokens that used each expert of a layer, since the cache was made; saturating. NULL for layers
+ * without routed experts. */
+const uint32_t *cache_get_uses(const struct cache *c, int layer);
+/* Experts that are likely to be used, by falling share of tokens, before the first pass: as many as
+ * fit are read; the policy hears of all. Names that are no expert's are passed over. What cannot be
+ * read stays away: whoever needs it will hear of it. The number read. */
+struct cache_hint {
+    int32_t layer, expert;
+    float share;
+};
+int cache_preload(struct cache *c, const struct cache_hint *hint, size_t n);
+
 struct cache_stats {
     uint64_t hits, misses, evictions,
         rereads; /* per expert asked for; reread: a miss on what was once resident */

@@ -115,6 +115,7 @@ struct cache {
     int32_t *first_key;
     int32_t *where;   /* key -> slot, -1 */
     uint32_t *routed; /* key -> tokens of this prompt that chose it */
+    uint32_t *used;   /* key -> tokens that chose it */
     uint8_t *known;   /* key -> 1: was in a cache slot once */
 
     struct load *load;

@@ -19,6 +19,8 @@ void cache_look_up_items(struct cache *c, const int32_t *ids, const int32_t *cou
         int32_t key = item_key(c, i);
         if (c->in_prompt && __builtin_add_overflow(c->routed[key], tokens, &c->routed[key]))
             c->routed[key] = UINT32_MAX - 1;
+        if (__builtin_add_overflow(c->used[key], tokens, &c->used[key]))
+            c->used[key] = UINT32_MAX;
         it->slot = c->where[key];
         it->early = it->slot >= 0 && c->slot[it->slot].spec;
         if (it->slot >= 0 && !it->early) {

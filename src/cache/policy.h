@@ -38,6 +38,8 @@ struct cache_routing {
     bool prompt;        /* these tokens were given, not generated */
 };
 
+#define CACHE_PRIME_TOKENS 25 /* what earlier runs say weighs as much as so many tokens */
+
 #define CACHE_COST_NEVER UINT32_MAX
 /* What giving up this slot costs beside the policy's own view; CACHE_COST_NEVER: it must stay. */
 typedef uint32_t cache_cost_fn(const void *ctx, int slot);
@@ -60,6 +62,9 @@ struct cache_policy_ops {
     /* A layer's routing is known: called once per pass, before its victims are chosen. May be NULL.
      */
     void (*observe)(struct cache_policy *p, const struct cache_routing *r);
+    /* Before anything was observed: earlier runs used this expert for such a share of their tokens.
+     * May be NULL. */
+    void (*prime)(struct cache_policy *p, int32_t key, float share);
     void (*insert)(struct cache_policy *p, int slot, int32_t key); /* slot was not held */
     void (*touch)(struct cache_policy *p, int slot);               /* a hit */
     void (*remove)(struct cache_policy *p, int slot);              /* evicted or failed */

@@ -157,6 +157,15 @@ static void echo_policy_observe(struct cache_policy *base, const struct cache_ro
     cache_ranks_sort(&p->ranks, r->layer);
 }
 
+static void echo_policy_prime(struct cache_policy *base, int32_t key, float share)
+{
+    struct policy *p = (struct policy *)base;
+    p->often[key] = share * CACHE_PRIME_TOKENS;
+    p->n_often[p->ranks.layer_of[key]] = CACHE_PRIME_TOKENS;
+    p->ranks.score[key] = p->often[key] * (OFTEN / (CACHE_PRIME_TOKENS + FEW)) -
+                          p->gap_cost[MAX_GAP];
+}
+
 static void echo_policy_insert(struct cache_policy *base, int slot, int32_t key)
 {
     cache_ranks_insert(&((struct policy *)base)->ranks, slot, key);
@@ -206,6 +215,7 @@ const struct cache_policy_ops cache_policy_echo = {
     .destroy = echo_policy_destroy,
     .measure = echo_policy_measure,
     .observe = echo_policy_observe,
+    .prime = echo_policy_prime,
     .insert = echo_policy_insert,
     .touch = echo_policy_touch,
     .remove = echo_policy_remove,

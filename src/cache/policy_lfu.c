@@ -88,6 +88,12 @@ static void lfu_observe(struct cache_policy *base, const struct cache_routing *o
     cache_ranks_sort(&p->ranks, o->layer);
 }
 
+static void lfu_prime(struct cache_policy *base, int32_t key, float share)
+{
+    struct lfu *p = (struct lfu *)base;
+    p->ranks.score[key] = share * CACHE_PRIME_TOKENS * p->one;
+}
+
 static void lfu_insert(struct cache_policy *base, int slot, int32_t key)
 {
     cache_ranks_insert(&((struct lfu *)base)->ranks, slot, key);
@@ -134,6 +140,7 @@ const struct cache_policy_ops cache_policy_lfu = {
     .destroy = lfu_destroy,
     .measure = lfu_measure,
     .observe = lfu_observe,
+    .prime = lfu_prime,
     .insert = lfu_insert,
     .touch = lfu_touch,
     .remove = lfu_remove,

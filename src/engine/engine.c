@@ -187,6 +187,7 @@ void sl_engine_close(struct sl_engine **pe)
     vocab_close(&e->vocab);
     routing_close(e);
     mem_free(e->cache_layers);
+    mem_free(e->hot);
     gguf_close(&e->gguf);
     mem_free(e);
     *pe = NULL;

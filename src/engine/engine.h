@@ -6,6 +6,7 @@
 
 #include "cache/cache.h"
 #include "engine/adapt.h"
+#include "engine/hot.h"
 #include "model/forward.h"
 #include "model/weights.h"
 #include "text/vocab.h"
@@ -23,6 +24,8 @@ struct sl_engine {
     struct route_options route;
     struct route_script script; /* what route.script points at */
     struct sl_engine_plan plan;
+    struct hot_row *hot; /* what earlier runs used most; NULL: not known */
+    size_t n_hot;
     struct adapt adapt;
     double adapt_at;      /* when to look at the system again */
     uint64_t cache_goal;  /* bytes that the cache returns to after a shortage */
