@@ -6,7 +6,9 @@
  * for the workers inside: one that the system has not let run yet delays nobody.
  *
  * Both sides spin first, since in decode the next call comes within microseconds, and sleep on a
- * condition variable when it doesn't. "About to sleep" is announced in an atomic before the last
+ * condition variable when it doesn't. A worker lingers before it sleeps: when experts are streamed
+ * the next call comes when a read has ended, a millisecond later, and a core that has slept takes
+ * long to wake and then runs slowly for a while. It yields meanwhile to whoever wants its CPU. "About to sleep" is announced in an atomic before the last
  * look at the awaited value, and the other side changes the value before it looks whether anybody
  * sleeps, all sequentially consistent: so no wake-up is lost, and none is paid for when nobody
  * sleeps. */
@@ -19,12 +21,14 @@
 #include "base/sys.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
 #define THREADS_MAX    1024
 #define SPIN_S         50e-6 /* longer than the serial parts between two calls of one token */
+#define LINGER_S       2e-3  /* docs/experiments.md */
 #define PAUSES         32    /* between two looks at the clock */
 #define PIECES_PER_CPU 32    /* pool_for: a slow core delays the end by one piece at most */
 
@@ -125,9 +129,22 @@ static bool spin_for(struct pool *p, ready_fn *ready, uint32_t seen)
     }
 }
 
+static bool linger(struct pool *p, uint32_t seen)
+{
+    if (!p->spin)
+        return false;
+    for (double end = clock_now() + LINGER_S; clock_now() < end; sched_yield())
+        for (int i = 0; i < PAUSES; i++) {
+            if (has_work(p, seen))
+                return true;
+            cpu_pause();
+        }
+    return false;
+}
+
 static void wait_for_work(struct pool *p, uint32_t seen)
 {
-    if (spin_for(p, has_work, seen))
+    if (spin_for(p, has_work, seen) || linger(p, seen))
         return;
     pthread_mutex_lock(&p->lock);
     atomic_fetch_add(&p->sleepers, 1);
