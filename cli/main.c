@@ -17,6 +17,7 @@ struct command {
 
 static const struct command COMMANDS[] = {
     {"run", cmd_run, "one prompt, one answer"},
+    {"plan", cmd_plan, "will it fit, how fast, which flags, before loading"},
     {"info", cmd_info, "what is in a model file"},
     {"tokenize", cmd_tokenize, "text to token ids"},
     {"replay", cmd_replay, "cache policies on a recorded routing"},

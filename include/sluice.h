@@ -11,10 +11,11 @@
  *   Ownership   What a function hands out through a pointer-to-pointer belongs to the caller, who
  *               gives it back with the matching close/free; these take NULL, and a pointer to NULL.
  *   Threads     An engine may be shared by threads for the functions marked "any thread". All
- * others, and everything on a session, want one caller at a time per engine. Units       Sizes are
- * bytes unless the name says otherwise; times are seconds; positions count from 0. Floating Every
- * public call computes with the default floating-point environment (round to point       nearest,
- * subnormals kept) and restores the caller's before it returns.
+ *               others, and everything on a session, want one caller at a time per engine.
+ *   Units       Sizes are bytes unless the name says otherwise; times are seconds; positions
+ *               count from 0.
+ *   Arithmetic  Every public call computes with the default floating-point environment (round to
+ *               nearest, subnormals kept) and restores the caller's before it returns.
  */
 #ifndef SLUICE_H
 #define SLUICE_H
@@ -224,6 +225,13 @@ int sl_engine_open(const char *path, const struct sl_engine_options *opt, struct
 
 /* Close and free; every session must have been closed. Sets *e to NULL. */
 void sl_engine_close(struct sl_engine **e);
+
+/* What sl_engine_open would do, without loading anything: the model's facts and the memory plan.
+ * *plan is filled as far as it was made also when this returns SL_E_BUDGET; whether reads will be
+ * direct is known, which engine makes them is not ("none"). info->name is NULL and
+ * plan->direct_note is empty: they would need the engine. */
+int sl_plan(const char *path, const struct sl_engine_options *opt, struct sl_model_info *info,
+            struct sl_engine_plan *plan, struct sl_err *err);
 
 void sl_engine_info(const struct sl_engine *e, struct sl_model_info *out);      /* any thread */
 void sl_engine_get_plan(const struct sl_engine *e, struct sl_engine_plan *out); /* any thread */

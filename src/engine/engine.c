@@ -118,7 +118,8 @@ static int check_vocab(const struct sl_engine *e, const char *path, struct sl_er
                     vocab_size(e->vocab), rows);
 }
 
-static int open_all(struct sl_engine *e, const char *path, struct sl_err *err)
+/* All but the weights: model bound, files open, memory planned. */
+static int open_planned(struct sl_engine *e, const char *path, struct sl_err *err)
 {
     int rc = gguf_open(path, &e->gguf, err);
     if (rc < 0 || (rc = model_bind(e->gguf, level_of(e->opt.cpu), &e->model, err)) < 0 ||
@@ -136,30 +137,68 @@ static int open_all(struct sl_engine *e, const char *path, struct sl_err *err)
     if (!e->cache_layers)
         return err_set(err, SL_E_MEM, "engine", "no memory for the cache's layout");
     model_cache_layers(e->model, e->cache_layers);
-    if ((rc = plan_make(e, err)) < 0 || (rc = routing_check(e, err)) < 0 ||
-        (rc = pool_create(e->plan.threads, &e->pool, err)) < 0 || (rc = load(e, err)) < 0)
+    if ((rc = plan_make(e, err)) < 0)
+        return rc;
+    return routing_check(e, err);
+}
+
+static int open_all(struct sl_engine *e, const char *path, struct sl_err *err)
+{
+    int rc = open_planned(e, path, err);
+    if (rc < 0 || (rc = pool_create(e->plan.threads, &e->pool, err)) < 0 || (rc = load(e, err)) < 0)
         return rc;
     return e->plan.streamed ? open_streaming(e, err) : 0;
 }
 
-int engine_open_with(const char *path, const struct sl_engine_options *opt,
-                     const struct engine_reader *source, struct sl_engine **out, struct sl_err *err)
+/* An engine with its options and nothing else. */
+static int create(const struct sl_engine_options *opt, struct sl_engine **out, struct sl_err *err)
 {
-    *out = NULL;
     int rc = sl_engine_options_check(opt, err);
     if (rc < 0)
         return rc;
     struct sl_engine *e = mem_calloc(1, sizeof *e);
     if (!e)
         return err_set(err, SL_E_MEM, "engine", "no memory for an engine");
-    uint64_t fp = fpenv_enter();
     e->opt = *opt;
     e->opt.cache_policy = cache_find_policy(opt->cache_policy)->name;
-    e->source = source;
     e->plan.io_engine = "none";
     e->plan.direct_note = "";
     int cpus = sys_usable_cpus(opt->sys_root ? opt->sys_root : "");
     e->plan.threads = opt->threads ? opt->threads : cpus < 8 ? cpus : 8;
+    *out = e;
+    return 0;
+}
+
+int sl_plan(const char *path, const struct sl_engine_options *opt, struct sl_model_info *info,
+            struct sl_engine_plan *plan, struct sl_err *err)
+{
+    struct sl_engine *e = NULL;
+    int rc = create(opt, &e, err);
+    if (rc < 0)
+        return rc;
+    uint64_t fp = fpenv_enter();
+    rc = open_planned(e, path, err);
+    if (rc == 0 || rc == SL_E_BUDGET) {
+        sl_engine_info(e, info);
+        sl_engine_get_plan(e, plan);
+        info->name = NULL; /* these lived in what is closed now */
+        plan->direct_note = "";
+    }
+    sl_engine_close(&e);
+    fpenv_restore(fp);
+    return rc;
+}
+
+int engine_open_with(const char *path, const struct sl_engine_options *opt,
+                     const struct engine_reader *source, struct sl_engine **out, struct sl_err *err)
+{
+    *out = NULL;
+    struct sl_engine *e = NULL;
+    int rc = create(opt, &e, err);
+    if (rc < 0)
+        return rc;
+    uint64_t fp = fpenv_enter();
+    e->source = source;
     rc = open_all(e, path, err);
     e->source = NULL;
     if (rc < 0)

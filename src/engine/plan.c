@@ -1,7 +1,7 @@
 /* The memory plan: what goes where, before anything is loaded.
  *
- *   limit  >=  base      what the process holds now (vocabulary, headers) and a reserve for stacks
- * and small things
+ *   limit  >=  base      what the process holds now (vocabulary, headers) and a reserve for
+ *                        stacks and small things
  *            + dense     weights that every token needs (mapped ones count in full)
  *            + kv        keys and values of n_ctx tokens
  *            + compute   buffers of one batch of ubatch tokens
@@ -91,6 +91,8 @@ static int refuse(struct planner *pl, uint64_t cache_min)
 {
     struct sl_engine_plan *p = pl->p;
     uint64_t need = fixed_bytes(pl) + p->kv_bytes + p->compute_bytes + cache_min;
+    p->cache_bytes = cache_min;
+    sum_up(p);
     char experts[96] = "";
     if (p->streamed)
         snprintf(experts, sizeof experts, ", experts in transit %llu, smallest cache %llu",

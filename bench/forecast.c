@@ -1,0 +1,265 @@
+/* forecast.c: the arithmetic; see forecast.h. */
+#include "bench/forecast.h"
+
+#include "bench/parts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- The model ---- */
+
+static void add_tensor(struct forecast_weights *w, const struct gguf_tensor *t)
+{
+    w->bytes[t->type] += t->bytes;
+    w->macs += (double)t->dims[0] * (double)t->dims[1] * (double)t->dims[2];
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    const size_t n = strlen(s), m = strlen(end);
+    return n >= m && strcmp(s + n - m, end) == 0;
+}
+
+static uint64_t read_number(const struct gguf *g, const char *arch, const char *key, uint64_t other)
+{
+    char full[160];
+    uint64_t v;
+    snprintf(full, sizeof full, "%s.%s", arch, key);
+    return gguf_get_u64(g, full, &v, NULL) == 1 && v < 1 << 20 ? v : other;
+}
+
+static void read_attention(const struct gguf *g, struct forecast_shape *out)
+{
+    struct gguf_str s;
+    char arch[64] = "";
+    if (gguf_get_str(g, "general.architecture", &s, NULL) == 1)
+        snprintf(arch, sizeof arch, "%.*s", (int)(s.n < 63 ? s.n : 63), s.p);
+    const uint64_t blocks = read_number(g, arch, "block_count", 0);
+    const uint64_t heads = read_number(g, arch, "attention.head_count", 0);
+    const uint64_t embd = read_number(g, arch, "embedding_length", 0);
+    const uint64_t dim = read_number(g, arch, "attention.key_length", heads > 0 ? embd / heads : 0);
+    out->n_block = (int)blocks;
+    out->attention_macs = 2.0 * (double)blocks * (double)heads * (double)dim;
+}
+
+void forecast_read_shape(const struct gguf *g, int top_k, struct forecast_shape *out)
+{
+    memset(out, 0, sizeof *out);
+    const struct gguf_tensor *head = gguf_find_tensor(g, "output.weight");
+    const struct gguf_tensor *embd = gguf_find_tensor(g, "token_embd.weight");
+    int routers = 0;
+    uint64_t n_expert = 0;
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        if (t->type >= QT_COUNT || t == embd || t == head || t->n_dims < 2)
+            continue;
+        const bool expert = ends_with(t->name, "_exps.weight");
+        add_tensor(expert ? &out->bank : &out->layers, t);
+        if (expert && t->dims[2] > n_expert)
+            n_expert = t->dims[2];
+        routers += ends_with(t->name, "ffn_gate_inp.weight");
+    }
+    if (!head)
+        head = embd;
+    if (head && head->type < QT_COUNT)
+        add_tensor(&out->head, head);
+    if (top_k > 0 && routers > 0 && n_expert > 0 && n_expert <= 1 << 20) {
+        out->n_layer = routers;
+        out->n_expert = (int)n_expert;
+        out->top_k = top_k;
+    }
+    read_attention(g, out);
+}
+
+static double all_bytes(const struct forecast_weights *w)
+{
+    double n = 0;
+    for (int t = 0; t < QT_COUNT; t++)
+        n += (double)w->bytes[t];
+    return n;
+}
+
+/* ---- Decoding ---- */
+
+/* What does not grow with the model: norms, routing and threads that meet, per block; drawing a
+ * token, text, counters, per token. Measured on models of a few MiB; a hundredth of the time of one
+ * that is worth planning for. */
+#define BLOCK_S 8e-6
+#define TOKEN_S 25e-6
+
+/* Seconds for one token to pass through all of the weights. */
+static double read_seconds(const struct forecast_weights *w, const struct forecast_rates *r)
+{
+    double s = 0;
+    for (int t = 0; t < QT_COUNT; t++)
+        if (w->bytes[t])
+            s += (double)w->bytes[t] / (r->gemv[t] > 0 ? r->gemv[t] : r->ram);
+    return s;
+}
+
+/* Shares of the bank and hits in percent, the mean of two recorded models. Cold misses of the
+ * recordings (3.2 % of their accesses) are taken out: they end as a text goes on. */
+double forecast_hit(double share)
+{
+    static const double at[] = {0, 0.03, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 1};
+    static const double hit[] = {0,     0.327, 0.445, 0.631, 0.739, 0.813,
+                                 0.870, 0.914, 0.968, 0.991, 0.998, 1};
+    enum { N = sizeof at / sizeof *at };
+    if (!(share > 0))
+        return 0;
+    for (int i = 1; i < N; i++)
+        if (share <= at[i])
+            return hit[i - 1] + (hit[i] - hit[i - 1]) * (share - at[i - 1]) / (at[i] - at[i - 1]);
+    return 1;
+}
+
+static void decode(const struct forecast_shape *s, const struct forecast_rates *r,
+                   const struct forecast_run *run, struct forecast *out)
+{
+    const double used = s->n_expert ? (double)s->top_k / s->n_expert : 0;
+    const double routed = all_bytes(&s->bank) * used, multiply = read_seconds(&s->bank, r) * used;
+    const double kv = (double)run->kv_bytes * run->n_prompt / r->ram;
+    out->token_s = read_seconds(&s->head, r) + read_seconds(&s->layers, r) + kv + TOKEN_S +
+                   s->n_block * BLOCK_S;
+    out->hit = 1;
+    if (!run->streamed || s->n_layer == 0) {
+        out->token_s += multiply;
+        return;
+    }
+    out->hit = run->hit >= 0 ? run->hit
+                             : forecast_hit((double)run->cache_bytes / all_bytes(&s->bank));
+    out->read_bytes = routed * (1 - out->hit);
+    out->read_s = r->drive > 0 ? out->read_bytes / r->drive : 0;
+    /* Misses come in layers, not evenly: a layer with n of them has read time n, the same mean. */
+    const double hits_s = multiply * out->hit;
+    const double any = 1 - pow(out->hit, s->top_k); /* layers in which something is missed */
+    const double one = multiply / s->n_layer / s->top_k;
+    /* Where layers without a miss only compute, and the others wait for the longer of both. */
+    const double wait = out->read_s > any * hits_s ? out->read_s : any * hits_s;
+    out->token_s += (1 - any) * hits_s + wait + any * s->n_layer * one;
+}
+
+/* ---- Prompt ---- */
+
+/* Seconds of the products of n tokens with weights that each of them passes. */
+static double multiply_seconds(const struct forecast_weights *w, const double gemm[QT_COUNT],
+                               double n)
+{
+    double s = 0;
+    const double bytes = all_bytes(w);
+    for (int t = 0; t < QT_COUNT; t++)
+        if (w->bytes[t] && gemm[t] > 0)
+            s += n * w->macs * ((double)w->bytes[t] / bytes) / gemm[t];
+    return s;
+}
+
+/* Neighbours in a text choose alike: n tokens reach as many experts as a third of them would that
+ * chose independently (recorded prompts of 28 to 85 tokens reach about half of a bank). */
+#define PROMPT_ALIKE (1.0 / 3)
+
+static void prompt(const struct forecast_shape *s, const struct forecast_rates *r,
+                   const struct forecast_run *run, struct forecast *out)
+{
+    const double n = run->n_prompt, width = run->ubatch < n ? run->ubatch : n;
+    const double chunks = ceil(n / width);
+    double used = s->n_expert ? (double)s->top_k / s->n_expert : 0, reached = 0;
+    if (s->n_expert)
+        reached = 1 - pow(1 - used, 1 + (width - 1) * PROMPT_ALIKE);
+    const double *gemm = r->gemm[width >= FORECAST_MANY / 2];
+    double compute = multiply_seconds(&s->layers, gemm, n);
+    if (s->n_expert) {
+        const double meet = width * used / reached; /* tokens at an expert that is reached */
+        compute += multiply_seconds(&s->bank, r->gemm[meet >= FORECAST_MANY / 2], n * used);
+        /* Few tokens do not hide that weights come from memory. */
+        const double from_ram = chunks * reached * read_seconds(&s->bank, r);
+        compute = compute > from_ram ? compute : from_ram;
+    }
+    if (r->fma > 0)
+        compute += s->attention_macs * n * n / 2 / r->fma;
+    compute += read_seconds(&s->head, r);
+    out->prompt_s = compute;
+    if (!run->streamed || s->n_expert == 0)
+        return;
+    const double kept = (double)run->cache_bytes / all_bytes(&s->bank);
+    const double again = kept > 1 ? 0 : reached * (1 - kept);
+    out->prompt_bytes = all_bytes(&s->bank) * (reached + (chunks - 1) * again);
+    const double read_s = r->drive > 0 ? out->prompt_bytes / r->drive : 0;
+    out->prompt_s = compute > read_s ? compute : read_s;
+}
+
+void forecast_make(const struct forecast_shape *s, const struct forecast_rates *r,
+                   const struct forecast_run *run, struct forecast *out)
+{
+    memset(out, 0, sizeof *out);
+    decode(s, r, run, out);
+    prompt(s, r, run, out);
+    out->load_s = r->drive > 0 ? (double)run->load_bytes / r->drive : 0;
+}
+
+/* ---- The machine ---- */
+
+/* Shape of the matrices that are measured: columns that every block divides, more rows than any
+ * kernel takes at once. */
+#define PROBE_ROWS 768
+#define PROBE_COLS 2048
+/* Where memory is not to be measured: a buffer that is quickly filled. */
+#define UNUSED_BYTES ((uint64_t)32 << 20)
+
+static void take(const struct bench_result *b, struct forecast_rates *out, enum quant_type type)
+{
+    if (strcmp(b->type, quant_type_info(type)->name) != 0)
+        return;
+    if (b->kernel == BENCH_GEMV && b->source == BENCH_RAM)
+        out->gemv[type] = b->bytes / b->time.median;
+    else if (b->kernel == BENCH_GEMM && b->tokens == FORECAST_FEW)
+        out->gemm[0][type] = b->ops / b->time.median;
+    else if (b->kernel == BENCH_GEMM && b->tokens == FORECAST_MANY)
+        out->gemm[1][type] = b->ops / b->time.median;
+}
+
+static void take_all(const struct bench_report *r, const struct bench_plan *p,
+                     struct forecast_rates *out)
+{
+    for (int i = 0; i < r->n_results; i++)
+        for (int t = 0; t < QT_COUNT; t++)
+            if (p->types[t])
+                take(&r->results[i], out, (enum quant_type)t);
+    const struct bench_ram *ram = &r->ram[0];
+    out->ram = ram->bytes / 2 * (1 / ram->before.median + 1 / ram->after.median);
+    out->fma = bench_find_peak(r, BENCH_FMA, r->level, p->threads[0]);
+}
+
+int forecast_measure(const struct forecast_shape *s, int threads, double ram,
+                     struct forecast_rates *out, struct sl_err *err)
+{
+    struct bench_machine machine;
+    bench_read_machine("", &machine);
+    struct bench_plan p = {.n_threads = 1,
+                           .threads = {threads},
+                           .n_tokens = 2,
+                           .tokens = {FORECAST_FEW, FORECAST_MANY},
+                           .rows = PROBE_ROWS,
+                           .cols = PROBE_COLS,
+                           .ram_bytes = ram > 0 ? UNUSED_BYTES : bench_ram_bytes(&machine, threads),
+                           .effort = {.reps = 7, .sample_s = 2e-3},
+                           .seed = 1};
+    struct kernels best;
+    kernels_init(&best, KL_COUNT);
+    p.levels[best.level] = true;
+    for (int t = 0; t < QT_COUNT; t++)
+        p.types[t] = (s->layers.bytes[t] || s->head.bytes[t] || s->bank.bytes[t]) &&
+                     bench_has_product((enum quant_type)t);
+    struct bench_report r = {0};
+    int rc = bench_run(&p, NULL, NULL, &r, err);
+    if (rc == 0) {
+        *out = (struct forecast_rates){.drive = out->drive};
+        take_all(&r, &p, out);
+    }
+    if (rc == 0 && ram > 0) {
+        out->ram = ram;
+        memset(out->gemv, 0, sizeof out->gemv);
+    }
+    bench_free_report(&r);
+    return rc;
+}

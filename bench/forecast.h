@@ -1,0 +1,76 @@
+/* forecast.h: how fast will a model run here, before it is loaded?
+ *
+ * Three steps, each of its own: the model's shape comes from its file's directory, the machine's
+ * rates from short measurements, and the forecast is arithmetic on both. A token's time is the
+ * layered one:
+ *
+ *   head / R  +  sum over layers [ dense / R + max(missed bytes / drive, hit bytes / R)
+ *                                  + one expert / R if anything was missed ]  +  keys and values /
+ * R
+ *
+ * where each R is the rate at which the kernels of that matrix's type read weights from memory. */
+#ifndef BENCH_FORECAST_H
+#define BENCH_FORECAST_H
+
+#include "base/err.h"
+#include "gguf/gguf.h"
+#include "quant/quant.h"
+
+/* Bytes and multiply-adds of weights, by type. */
+struct forecast_weights {
+    uint64_t bytes[QT_COUNT];
+    double macs; /* of one token through all of them */
+};
+
+struct forecast_shape {
+    int n_block;
+    int n_layer, n_expert, top_k;   /* layers with routed experts; 0, 0, 0 where there are none */
+    struct forecast_weights layers; /* what every token needs in all layers */
+    struct forecast_weights head;   /* the output matrix */
+    struct forecast_weights bank;   /* all routed experts */
+    double attention_macs;          /* per token and key, all layers */
+};
+/* top_k: experts per token of a run, 0 for models without experts. heads, head_dim: of attention,
+ * in blocks layers. */
+void forecast_read_shape(const struct gguf *g, int top_k, struct forecast_shape *out);
+
+struct forecast_rates {
+    double ram;               /* bytes per second, all threads */
+    double drive;             /* likewise; 0: nothing is read */
+    double gemv[QT_COUNT];    /* bytes of weights per second from memory; 0: not measured */
+    double gemm[2][QT_COUNT]; /* multiply-adds per second with FORECAST_FEW, _MANY tokens */
+    double fma;               /* multiply-adds of binary32 per second; attention */
+};
+#define FORECAST_FEW  8   /* tokens that meet at an expert */
+#define FORECAST_MANY 128 /* tokens that meet at a dense matrix */
+
+/* Measure with threads what the shape's types need, in a few seconds; drive is left alone. ram:
+ * read rate of memory to assume, bytes per second (kernels then count as bound by it), 0: measure.
+ */
+int forecast_measure(const struct forecast_shape *s, int threads, double ram,
+                     struct forecast_rates *out, struct sl_err *err);
+
+struct forecast_run {
+    uint64_t cache_bytes; /* of experts; at least the bank: resident */
+    bool streamed;
+    double hit; /* share of a decoded token's experts in the cache; <0: forecast_hit */
+    int n_prompt, ubatch;
+    uint64_t kv_bytes;   /* of one token */
+    uint64_t load_bytes; /* read before the prompt */
+};
+struct forecast {
+    double hit;             /* 0..1 */
+    double read_bytes;      /* per decoded token */
+    double token_s, read_s; /* of a decoded token; of it the drive is busy */
+    double prompt_bytes;    /* experts read by the prompt */
+    double prompt_s, load_s;
+};
+void forecast_make(const struct forecast_shape *s, const struct forecast_rates *r,
+                   const struct forecast_run *run, struct forecast *out);
+
+/* Share of the experts that a decoded token finds in a cache which holds this share of the bank,
+ * with the default policy: what recorded routing of models with 128 experts gave
+ * (docs/cache-policy.md), without the misses that only come first. */
+double forecast_hit(double share);
+
+#endif

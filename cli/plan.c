@@ -1,0 +1,297 @@
+/* plan.c: `sluice plan`: will it fit, how fast, with which flags, before anything is loaded. */
+#include "cli/plan.h"
+
+#include "cli/commands.h"
+#include "cli/env.h"
+#include "cli/opts.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "bench/drive.h"
+#include "io/file.h"
+#include "telemetry/replay.h"
+
+#define DRIVE_SECONDS 1.0
+#define DENSE_REQUEST                                                                              \
+    ((uint64_t)4 << 20) /* bytes; models without experts are read in such pieces */
+
+static struct opt_row rows[OPTS_MAX_ROWS];
+
+static const struct opt_row OWN_ROWS[] = {
+    {"--prompt-tokens", OPT_INT, offsetof(struct plan_args, n_prompt), "N", 1, 16777216, "512",
+     NULL, "tokens", "Length of the prompt that the time to first token is estimated for",
+     "Estimate", NULL},
+    {"--trace", OPT_STR, offsetof(struct plan_args, trace), "FILE", 0, 0, NULL, NULL, NULL,
+     "Take the hit rate from a routing that this model recorded (route_trace v1), instead of what "
+     "models of this kind usually give",
+     "Estimate", NULL},
+    {"--drive-gb-s", OPT_FLOAT, offsetof(struct plan_args, drive), "R", 0.001, 1000, NULL,
+     "measured", NULL, "Read rate of the drive; for another machine than this one", "Estimate",
+     NULL},
+    {"--ram-gb-s", OPT_FLOAT, offsetof(struct plan_args, ram), "R", 0.1, 10000, NULL, "measured",
+     NULL, "Read rate of memory with all threads; kernels are taken to reach it", "Estimate", NULL},
+    {"--json", OPT_FLAG, offsetof(struct plan_args, json), NULL, 0, 0, NULL, NULL, NULL,
+     "Print one JSON object: fits, dense_bytes, kv_bytes, compute_bytes, cache_bytes, "
+     "bytes_per_token, hit, drive_gb_s, ram_gb_s, tok_s, ttft_s, flags and more",
+     "Output", NULL},
+};
+
+static struct opt_cmd plan_cmd = {
+    .name = "plan",
+    .summary = "will it fit, how fast, which flags, before loading",
+    .operands = "[MODEL]",
+    .max_operands = 1,
+    .about =
+        "Makes the memory plan that `sluice run` would make with the same options, measures the "
+        "drive and the memory for a few seconds, and estimates the speed. Nothing is loaded.\n\n"
+        "Where the model does not fit, it says by how much, and tries what would make it fit. Exit "
+        "status 1 then.",
+    .rows = rows,
+    .examples = "sluice plan model.gguf\n"
+                "sluice plan model.gguf --ram 8G --prompt-tokens 2000\n"
+                "sluice plan model.gguf --json --trace model.route.csv\n",
+};
+
+static void make_table(void)
+{
+    size_t n_own = sizeof OWN_ROWS / sizeof *OWN_ROWS;
+    size_t n = run_opts_model_rows(rows, OPTS_MAX_ROWS - n_own);
+    memcpy(rows + n, OWN_ROWS, sizeof OWN_ROWS);
+    plan_cmd.n_rows = n + n_own;
+}
+
+static void on_note(void *user, const char *line)
+{
+    struct plan *p = user;
+    if (p->n_notes < PLAN_NOTES)
+        snprintf(p->notes[p->n_notes++], sizeof p->notes[0], "%s", line);
+}
+
+/* ---- Rates ---- */
+
+/* Reads of the size of an expert's matrix, as a run would make them; the largest part stands for a
+ * split model. */
+static int measure_drive(struct plan *p, const struct gguf *g, struct sl_err *err)
+{
+    const uint64_t parts = (uint64_t)p->shape.n_layer * (uint64_t)p->shape.n_expert * 3;
+    const uint64_t request = parts ? p->info.expert_bytes / parts : DENSE_REQUEST;
+    int largest = 0;
+    p->rates.drive = p->args->drive * 1e9;
+    if (p->rates.drive > 0)
+        return SL_OK;
+    for (int i = 1; i < gguf_n_shards(g); i++)
+        if (gguf_shard_size(g, i) > gguf_shard_size(g, largest))
+            largest = i;
+    struct io_file *f;
+    double gb_s = 0;
+    int rc = io_file_open(gguf_shard_path(g, largest), p->args->run.odirect != 0, &f, err);
+    if (rc < 0)
+        return rc;
+    rc = bench_probe_drive(f, request, (int)p->args->run.io_threads, DRIVE_SECONDS, &gb_s, err);
+    io_file_close(&f);
+    p->rates.drive = gb_s * 1e9;
+    return rc;
+}
+
+/* ---- Estimate ---- */
+
+/* By share of the bank: the recording may be of a file whose experts have other types. */
+static int recorded_hit(const struct plan *p, uint64_t cache, double *hit, struct sl_err *err)
+{
+    struct replay_result r;
+    *hit = -1;
+    if (!p->trace)
+        return SL_OK;
+    double bank = 0;
+    for (int i = 0; i < p->trace->n_layers; i++)
+        bank += (double)p->trace->expert_bytes[i] * p->trace->n_experts;
+    const double budget = (double)cache / (double)p->info.expert_bytes * bank;
+    int rc = replay_run(p->trace, NULL, (uint64_t)budget, &r, err);
+    if (rc == SL_E_BUDGET) { /* smaller than the recorded model can have: as good as none */
+        *hit = 0;
+        return SL_OK;
+    }
+    if (rc == SL_OK && r.hits + r.misses > 0)
+        *hit = (double)r.hits / (double)(r.hits + r.misses);
+    return rc;
+}
+
+static int estimate(const struct plan *p, uint64_t cache, struct forecast *out, struct sl_err *err)
+{
+    const struct sl_engine_plan *e = &p->plan;
+    struct forecast_run run = {.cache_bytes = cache,
+                               .streamed = e->streamed,
+                               .n_prompt = (int)p->args->n_prompt,
+                               .ubatch = e->ubatch > 0 ? e->ubatch : 1,
+                               .kv_bytes = e->n_ctx > 0 ? e->kv_bytes / (uint64_t)e->n_ctx : 0,
+                               .load_bytes = e->dense_bytes};
+    int rc = recorded_hit(p, cache, &run.hit, err);
+    if (rc == SL_OK)
+        forecast_make(&p->shape, &p->rates, &run, out);
+    return rc;
+}
+
+/* The same with other cache sizes: halves and doubles of the planned one, and the ends. */
+static int estimate_sizes(struct plan *p, struct sl_err *err)
+{
+    const uint64_t mib = 1 << 20, bank = p->info.expert_bytes, least = p->plan.cache_min_bytes;
+    uint64_t sizes[PLAN_SIZES] = {0, least};
+    int n = 2;
+    for (uint64_t s = 1000 * mib; s < bank && n < PLAN_SIZES - 2; s *= 2)
+        if (s > least)
+            sizes[n++] = s;
+    sizes[n++] = bank;
+    if (p->plan.cache_bytes > 0)
+        sizes[n++] = p->plan.cache_bytes;
+    for (int i = 1; i < n; i++) /* rising, each once */
+        for (int j = i; j > 0 && sizes[j - 1] > sizes[j]; j--) {
+            uint64_t t = sizes[j];
+            sizes[j] = sizes[j - 1];
+            sizes[j - 1] = t;
+        }
+    int rc = SL_OK;
+    for (int i = 0; i < n && rc == SL_OK; i++) {
+        if (i > 0 && sizes[i] == sizes[i - 1])
+            continue;
+        p->sizes[p->n_sizes] = sizes[i];
+        rc = estimate(p, sizes[i], &p->by_size[p->n_sizes++], err);
+    }
+    return rc;
+}
+
+/* ---- What would fit ---- */
+
+static void try_option(struct plan *p, const char *flags, const struct sl_engine_options *opt)
+{
+    struct sl_model_info info;
+    struct sl_engine_plan plan;
+    if (p->n_ways < PLAN_WAYS && sl_plan(p->path, opt, &info, &plan, NULL) == SL_OK) {
+        p->ways[p->n_ways] = (struct plan_way){.plan = plan};
+        snprintf(p->ways[p->n_ways++].flags, sizeof p->ways[0].flags, "%s", flags);
+    }
+}
+
+/* One change at a time, then those that cost speed together. */
+static void find_ways(struct plan *p)
+{
+    const struct sl_engine_options given = p->opt;
+    struct sl_engine_options o = given;
+    o.on_note = NULL;
+    if (o.stream == SL_STREAM_OFF) {
+        o.stream = SL_STREAM_AUTO;
+        try_option(p, "--moe-stream", &o);
+    }
+    if (o.cache_mb > 0) {
+        o.cache_mb = SL_CACHE_AUTO;
+        try_option(p, "--cache-mb auto", &o);
+    }
+    o = given;
+    o.on_note = NULL;
+    o.n_ctx = 1024;
+    o.ubatch = 0;
+    if (given.n_ctx == 0 || given.n_ctx > 1024)
+        try_option(p, "-c 1024", &o);
+    o.k_type = o.v_type = SL_KV_Q8_0;
+    try_option(p, "-c 1024 -ctk q8_0 -ctv q8_0", &o);
+    o.stream = SL_STREAM_ON;
+    o.cache_slots = SL_CACHE_UNSET;
+    o.cache_mb = 0;
+    try_option(p, "--moe-stream --cache-mb 0 -c 1024 -ctk q8_0 -ctv q8_0", &o);
+    o = given;
+    o.on_note = NULL;
+    if (o.ram == 0 && o.cache_floor_mb > 256) {
+        o.cache_floor_mb = 256;
+        try_option(p, "--cache-floor-mb 256", &o);
+    }
+    if (p->plan.total_bytes > 0 && given.ram > 0 && given.ram < p->plan.total_bytes) {
+        const uint64_t mib = 1 << 20, need = (p->plan.total_bytes + 16 * mib) / mib;
+        char flags[48];
+        snprintf(flags, sizeof flags, "--ram %lluM", (unsigned long long)need);
+        o = given;
+        o.on_note = NULL;
+        o.ram = need * mib;
+        try_option(p, flags, &o);
+    }
+}
+
+/* ---- The command ---- */
+
+/* Shape, drive and recording. */
+static int read_inputs(struct plan *p, struct sl_err *err)
+{
+    struct gguf *g;
+    int rc = gguf_open(p->path, &g, err);
+    if (rc < 0)
+        return rc;
+    forecast_read_shape(g, p->info.n_expert_run, &p->shape);
+    rc = measure_drive(p, g, err);
+    gguf_close(&g);
+    return rc == SL_OK && p->args->trace ? trace_read(p->args->trace, &p->trace, err) : rc;
+}
+
+static int make_plan(struct plan *p, struct sl_err *err)
+{
+    run_opts_engine(&p->args->run, &p->opt);
+    p->opt.on_note = on_note;
+    p->opt.user = p;
+    int rc = sl_plan(p->path, &p->opt, &p->info, &p->plan, err);
+    if (rc == SL_E_BUDGET) {
+        p->refused = *err;
+        find_ways(p);
+        return SL_OK;
+    }
+    p->fits = rc == SL_OK;
+    if (rc == SL_OK)
+        rc = read_inputs(p, err);
+    if (rc == SL_OK)
+        rc = forecast_measure(&p->shape, p->plan.threads, p->args->ram * 1e9, &p->rates, err);
+    if (rc == SL_OK)
+        rc = estimate(p, p->plan.cache_bytes, &p->forecast, err);
+    if (rc == SL_OK && p->plan.streamed)
+        rc = estimate_sizes(p, err);
+    return rc;
+}
+
+static int find_model(struct plan *p, const struct opt_seen *seen, struct sl_err *err)
+{
+    static char path[4096];
+    p->path = p->args->run.model;
+    if (seen->n_operands > 0 && p->path)
+        return err_set(err, SL_E_ARG, "--model", "--model and the operand both name a model");
+    if (seen->n_operands > 0)
+        p->path = seen->operands[0];
+    else if (!p->path)
+        p->path = env_default_model(path, sizeof path);
+    if (!p->path)
+        return err_set(err, SL_E_ARG, "--model", "no model: name one, or set SLUICE_MODEL to one");
+    return SL_OK;
+}
+
+int cmd_plan(int argc, char **argv)
+{
+    struct plan_args args = {0};
+    struct opt_seen seen;
+    struct sl_err err;
+    make_table();
+    int rc = opts_begin(&plan_cmd, argc, argv, &args, &seen);
+    if (rc != OPTS_GO)
+        return rc;
+    static struct plan p;
+    p.args = &args;
+    if (find_model(&p, &seen, &err) < 0 || run_opts_check(&plan_cmd, &seen, &args.run, &err) < 0) {
+        opts_fail(&err);
+        return EXIT_USAGE;
+    }
+    rc = make_plan(&p, &err);
+    if (rc == SL_OK && args.json)
+        plan_print_json(&p);
+    else if (rc == SL_OK)
+        plan_print(&p);
+    else
+        opts_fail(&err);
+    trace_free(&p.trace);
+    return rc == SL_E_ARG ? EXIT_USAGE : rc < 0 || !p.fits ? EXIT_FAILED : 0;
+}

@@ -1,0 +1,187 @@
+/* forecast_test.c: the arithmetic of the forecast, and that the shape is the engine's. */
+#include "bench/forecast.h"
+#include "sluice.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <string.h>
+
+static void assert_near(double a, double b)
+{
+    if (!(fabs(a - b) <= 1e-9 * fabs(b)))
+        fail_msg("%.12g is not %.12g", a, b);
+}
+
+/* 8 layers of 1 MB each, head 4 MB, 8 layers x 16 experts of 1 MB, 2 per token. */
+static struct forecast_shape small_shape(void)
+{
+    struct forecast_shape s = {.n_block = 8, .n_layer = 8, .n_expert = 16, .top_k = 2};
+    s.layers.bytes[QT_Q4_K] = 8000000;
+    s.layers.macs = 16e6;
+    s.head.bytes[QT_Q6_K] = 4000000;
+    s.head.macs = 5e6;
+    s.bank.bytes[QT_Q4_K] = 128000000;
+    s.bank.macs = 256e6;
+    return s;
+}
+
+static struct forecast_rates small_rates(void)
+{
+    struct forecast_rates r = {.ram = 10e9, .drive = 1e9};
+    r.gemv[QT_Q4_K] = 8e9;
+    r.gemm[0][QT_Q4_K] = r.gemm[0][QT_Q6_K] = 100e9;
+    r.gemm[1][QT_Q4_K] = r.gemm[1][QT_Q6_K] = 200e9;
+    return r;
+}
+
+static struct forecast make(const struct forecast_run *run)
+{
+    const struct forecast_shape s = small_shape();
+    const struct forecast_rates r = small_rates();
+    struct forecast f;
+    forecast_make(&s, &r, run, &f);
+    return f;
+}
+
+/* Differences, so that the constant part does not matter. */
+static void test_decode(void **state)
+{
+    (void)state;
+    struct forecast_run run = {.n_prompt = 1, .ubatch = 1, .hit = -1};
+    const struct forecast resident = make(&run);
+    assert_near(resident.hit, 1);
+    assert_near(resident.read_bytes, 0);
+
+    run.streamed = true;
+    run.hit = 1;
+    assert_near(make(&run).token_s, resident.token_s);
+
+    /* Nothing hits: all 16 MB come from the drive, and the last expert of each layer is multiplied
+     * after its read. */
+    run.hit = 0;
+    const struct forecast cold = make(&run);
+    assert_near(cold.read_bytes, 16e6);
+    assert_near(cold.read_s, 16e6 / 1e9);
+    assert_near(cold.token_s - resident.token_s, 16e6 / 1e9 + 8e6 / 8e9 - 16e6 / 8e9);
+
+    /* Weights without a measured kernel are read at the rate of memory. */
+    struct forecast_shape s = small_shape();
+    const struct forecast_rates r = small_rates();
+    struct forecast more;
+    s.head.bytes[QT_Q6_K] *= 2;
+    forecast_make(&s, &r, &run, &more);
+    assert_near(more.token_s - cold.token_s, 4e6 / 10e9);
+
+    double before = cold.token_s;
+    for (int i = 1; i <= 10; i++) {
+        run.hit = i / 10.0;
+        const struct forecast f = make(&run);
+        assert_true(f.token_s < before);
+        before = f.token_s;
+    }
+}
+
+static void test_prompt(void **state)
+{
+    (void)state;
+    struct forecast_run run = {.n_prompt = 64, .ubatch = 64, .hit = -1, .streamed = true};
+    const struct forecast one = make(&run);
+    assert_true(one.prompt_bytes > 64e6 && one.prompt_bytes <= 128e6);
+    assert_near(one.prompt_s, one.prompt_bytes / 1e9); /* the drive is the slower one */
+
+    run.ubatch = 16; /* narrower chunks read more */
+    assert_true(make(&run).prompt_bytes > one.prompt_bytes);
+    run.cache_bytes = 128000000; /* unless all stays */
+    run.ubatch = 64;
+    assert_true(make(&run).prompt_bytes <= one.prompt_bytes);
+
+    run.streamed = false;
+    const struct forecast resident = make(&run);
+    assert_near(resident.prompt_bytes, 0);
+    assert_true(resident.prompt_s < one.prompt_s);
+}
+
+static void test_hits(void **state)
+{
+    (void)state;
+    assert_near(forecast_hit(1), 1);
+    assert_near(forecast_hit(7), 1);
+    assert_true(forecast_hit(0) == 0 && forecast_hit(-1) == 0 && forecast_hit(NAN) == 0);
+    for (int i = 1; i <= 100; i++)
+        assert_true(forecast_hit(i / 100.0) > forecast_hit((i - 1) / 100.0));
+}
+
+static void test_shape(void **state)
+{
+    (void)state;
+    struct sl_engine_options opt;
+    struct sl_model_info info;
+    struct sl_engine_plan plan;
+    struct sl_err err;
+    struct gguf *g;
+    struct forecast_shape s;
+    sl_engine_options_init(&opt);
+    opt.stream = SL_STREAM_ON;
+    assert_int_equal(sl_plan(MODEL, &opt, &info, &plan, &err), 0);
+    assert_int_equal(gguf_open(MODEL, &g, &err), 0);
+    forecast_read_shape(g, info.n_expert_run, &s);
+    gguf_close(&g);
+    assert_int_equal(s.n_block, info.n_layer);
+    assert_int_equal(s.n_layer, info.n_layer);
+    assert_int_equal(s.n_expert, info.n_expert);
+    uint64_t bank = 0, dense = 0;
+    for (int t = 0; t < QT_COUNT; t++) {
+        bank += s.bank.bytes[t];
+        dense += s.layers.bytes[t] + s.head.bytes[t];
+    }
+    assert_int_equal(bank, info.expert_bytes);
+    /* The engine counts norms too, and the embedding where it is not the head. */
+    assert_true(dense <= info.dense_bytes && dense > info.dense_bytes / 2);
+    assert_near(s.attention_macs, 2.0 * info.n_embd * info.n_layer);
+}
+
+/* The plan that opening makes, without opening; filled too when it does not fit. */
+static void test_plan_is_the_engines(void **state)
+{
+    (void)state;
+    struct sl_engine_options opt;
+    struct sl_model_info info, open_info;
+    struct sl_engine_plan plan, open_plan;
+    struct sl_err err;
+    struct sl_engine *e;
+    sl_engine_options_init(&opt);
+    opt.stream = SL_STREAM_ON;
+    opt.ram = 64 << 20;
+    assert_int_equal(sl_plan(MODEL, &opt, &info, &plan, &err), 0);
+    assert_int_equal(sl_engine_open(MODEL, &opt, &e, &err), 0);
+    sl_engine_get_plan(e, &open_plan);
+    sl_engine_info(e, &open_info);
+    assert_int_equal(plan.n_ctx, open_plan.n_ctx);
+    assert_int_equal(plan.ubatch, open_plan.ubatch);
+    assert_int_equal(plan.dense_bytes, open_plan.dense_bytes);
+    assert_int_equal(plan.kv_bytes, open_plan.kv_bytes);
+    assert_int_equal(plan.compute_bytes, open_plan.compute_bytes);
+    assert_int_equal(info.expert_bytes, open_info.expert_bytes);
+    assert_string_equal(info.arch, open_info.arch);
+    sl_engine_close(&e);
+
+    opt.ram = 16 << 20;
+    memset(&plan, 0, sizeof plan);
+    assert_int_equal(sl_plan(MODEL, &opt, &info, &plan, &err), SL_E_BUDGET);
+    assert_true(plan.total_bytes > opt.ram);
+    assert_int_equal(sl_plan("no such file", &opt, &info, &plan, &err), SL_E_IO);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_decode), cmocka_unit_test(test_prompt),
+        cmocka_unit_test(test_hits),   cmocka_unit_test(test_shape),
+        cmocka_unit_test(test_plan_is_the_engines),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
