@@ -13,7 +13,6 @@
 #define BENCH_FORECAST_H
 
 #include "base/err.h"
-#include "gguf/gguf.h"
 #include "quant/quant.h"
 
 /* Bytes and multiply-adds of weights, by type. */
@@ -30,10 +29,6 @@ struct forecast_shape {
     struct forecast_weights bank;   /* all routed experts */
     double attention_macs;          /* per token and key, all layers */
 };
-/* top_k: experts per token of a run, 0 for models without experts. heads, head_dim: of attention,
- * in blocks layers. */
-void forecast_read_shape(const struct gguf *g, int top_k, struct forecast_shape *out);
-
 struct forecast_rates {
     double ram;               /* bytes per second, all threads */
     double drive;             /* likewise; 0: nothing is read */

@@ -226,7 +226,7 @@ static int read_inputs(struct plan *p, struct sl_err *err)
     int rc = gguf_open(p->path, &g, err);
     if (rc < 0)
         return rc;
-    forecast_read_shape(g, p->info.n_expert_run, &p->shape);
+    plan_read_shape(g, p->info.n_expert_run, &p->shape);
     rc = measure_drive(p, g, err);
     gguf_close(&g);
     return rc == SL_OK && p->args->trace ? trace_read(p->args->trace, &p->trace, err) : rc;

@@ -4,6 +4,7 @@
 
 #include "bench/forecast.h"
 #include "cli/run.h"
+#include "gguf/gguf.h"
 #include "telemetry/trace.h"
 
 struct plan_args {
@@ -42,6 +43,8 @@ struct plan {
     struct plan_way ways[PLAN_WAYS];
 };
 
+/* top_k: experts per token of the run. */
+void plan_read_shape(const struct gguf *g, int top_k, struct forecast_shape *out);
 /* To standard output. */
 void plan_print(const struct plan *p);
 void plan_print_json(const struct plan *p);

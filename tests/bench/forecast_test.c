@@ -1,5 +1,5 @@
 /* forecast_test.c: the arithmetic of the forecast, and that the shape is the engine's. */
-#include "bench/forecast.h"
+#include "cli/plan.h"
 #include "sluice.h"
 
 #include <setjmp.h>
@@ -128,7 +128,7 @@ static void test_shape(void **state)
     opt.stream = SL_STREAM_ON;
     assert_int_equal(sl_plan(MODEL, &opt, &info, &plan, &err), 0);
     assert_int_equal(gguf_open(MODEL, &g, &err), 0);
-    forecast_read_shape(g, info.n_expert_run, &s);
+    plan_read_shape(g, info.n_expert_run, &s);
     gguf_close(&g);
     assert_int_equal(s.n_block, info.n_layer);
     assert_int_equal(s.n_layer, info.n_layer);
@@ -179,8 +179,10 @@ static void test_plan_is_the_engines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decode), cmocka_unit_test(test_prompt),
-        cmocka_unit_test(test_hits),   cmocka_unit_test(test_shape),
+        cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_prompt),
+        cmocka_unit_test(test_hits),
+        cmocka_unit_test(test_shape),
         cmocka_unit_test(test_plan_is_the_engines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,6 +17,7 @@ CLI_EXTRA = {
     "tokenize": {"gguf", "text"},
     "bench": {"bench"},
     "iobench": {"bench", "cache", "gguf", "model"},
+    "plan": {"bench", "gguf", "io", "quant", "telemetry"},
     "replay": {"cache", "telemetry"},
     "run": {"telemetry"},
 }
