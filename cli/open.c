@@ -1,6 +1,7 @@
 #include "cli/open.h"
 
 #include "cli/env.h"
+#include "cli/run_events.h"
 #include "cli/stop.h"
 
 #include "base/err.h"
@@ -8,23 +9,35 @@
 #include <stdio.h>
 #include <unistd.h>
 
+struct progress {
+    struct events *events; /* NULL: none are wanted */
+    bool bar;              /* standard error is a terminal */
+    int shown;             /* percent; -1: nothing yet */
+};
+
 static void on_load(void *user, uint64_t done, uint64_t total)
 {
-    int *shown = user;
+    struct progress *p = user;
     int percent = total > 0 ? (int)(100 * ((double)done / (double)total)) : 100;
-    if (percent == *shown)
+    if (percent == p->shown)
         return;
-    *shown = percent;
-    fprintf(stderr, "\rloading %d%%%s", percent, percent >= 100 ? "\r\033[K" : "");
+    p->shown = percent;
+    if (p->bar)
+        fprintf(stderr, "\rloading %d%%%s", percent, percent >= 100 ? "\r\033[K" : "");
+    if (p->events != NULL)
+        events_tell_load(p->events, done, total);
 }
 
 static void on_note(void *user, const char *line)
 {
-    (void)user;
+    struct progress *p = user;
     fprintf(stderr, "note: %s\n", line);
+    if (p->events != NULL)
+        events_tell_note(p->events, line);
 }
 
-int open_engine(const struct run_args *a, struct sl_engine **out, struct sl_err *err)
+int open_engine(const struct run_args *a, struct events *v, struct sl_engine **out,
+                struct sl_err *err)
 {
     static char path[4096]; /* stop_on_bad_map keeps it */
     const char *model = a->model;
@@ -35,15 +48,15 @@ int open_engine(const struct run_args *a, struct sl_engine **out, struct sl_err 
         return err_set(err, SL_E_ARG, "--model",
                        "no model: give -m FILE, or set SLUICE_MODEL to one");
     struct sl_engine_options opt;
-    int shown = -1;
+    struct progress p = {.events = v, .bar = isatty(STDERR_FILENO), .shown = -1};
     run_opts_engine(a, &opt);
-    opt.user = &shown;
+    opt.user = &p;
     opt.on_note = on_note;
-    if (isatty(STDERR_FILENO))
+    if (p.bar || v != NULL)
         opt.on_load = on_load;
     stop_on_bad_map(model);
     int rc = sl_engine_open(model, &opt, out, err);
-    if (opt.on_load != NULL && shown >= 0 && shown < 100)
+    if (p.bar && p.shown >= 0 && p.shown < 100)
         fprintf(stderr, "\r\033[K"); /* the error stands on a line of its own */
     return rc;
 }

@@ -4,8 +4,12 @@
 
 #include "cli/run.h"
 
+struct events;
+
 /* Open the model of -m, the environment or the default. Progress (on a terminal) and notes go to
- * standard error. Once per process: the path stays known for a message (stop_on_bad_map). */
-int open_engine(const struct run_args *a, struct sl_engine **out, struct sl_err *err);
+ * standard error, and as events to v unless it is NULL. Once per process: the path stays known for
+ * a message (stop_on_bad_map). */
+int open_engine(const struct run_args *a, struct events *v, struct sl_engine **out,
+                struct sl_err *err);
 
 #endif

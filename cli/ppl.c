@@ -141,7 +141,7 @@ static int run_all(struct ppl *p, struct sl_err *err)
 {
     int rc = prompt_read(&p->args->run, &p->text, err);
     if (rc == SL_OK)
-        rc = open_engine(&p->args->run, &p->engine, err);
+        rc = open_engine(&p->args->run, NULL, &p->engine, err);
     if (rc < 0)
         return rc;
     sl_engine_get_plan(p->engine, &p->plan);

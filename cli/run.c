@@ -7,7 +7,9 @@
 #include "cli/report.h"
 #include "cli/rss.h"
 #include "cli/run_csv.h"
+#include "cli/run_events.h"
 #include "cli/run_gen.h"
+#include "cli/run_session.h"
 #include "cli/run_watch.h"
 #include "cli/stop.h"
 
@@ -28,6 +30,10 @@ struct run {
     struct run_csv *csv;     /* NULL: none is wanted */
     struct run_watch *watch; /* likewise */
     struct hot_file *hot;    /* likewise */
+    struct events *events;   /* likewise: of --progress, or of --session */
+    struct events events_here;
+    struct serve serve;  /* of --session */
+    struct emit pending; /* text since the last token's event */
     struct rss_sampler *rss;
     struct prompt prompt;
     struct gen gen;
@@ -42,6 +48,8 @@ struct run {
 static int put_text(void *user, const char *text, size_t n, struct sl_err *err)
 {
     struct run *r = user;
+    if (r->events != NULL)
+        emit_add_bytes(&r->pending, text, n);
     r->text_open = text[n - 1] != '\n';
     while (n > 0) {
         ssize_t w = write(STDOUT_FILENO, text, n);
@@ -73,20 +81,26 @@ static void end_line(struct run *r)
 
 /* ---- Loading -------------------------------------------------------------------------------- */
 
-static int open_session(struct run *r, struct sl_err *err)
+static int open_text(struct run *r, struct sl_err *err)
 {
     struct sl_sampling sampling;
     run_opts_sampling(r->args, &sampling);
-    sl_engine_info(r->engine, &r->report.info);
-    sl_engine_get_plan(r->engine, &r->report.plan);
-    report_mode(&r->report.plan, run_watch_names(r->watch));
     int rc = prompt_encode(&r->prompt, r->engine, r->report.plan.n_ctx, r->args->chatml != 0, err);
-    if (rc == SL_OK)
-        rc = sl_session_open(r->engine, &r->session, err);
     if (rc == SL_OK)
         rc = sl_sampler_open(r->engine, &sampling, &r->sampler, err);
     if (rc == SL_OK && r->report.info.has_vocab)
         rc = sl_detok_open(r->engine, &r->detok, err);
+    return rc;
+}
+
+static int open_session(struct run *r, struct sl_err *err)
+{
+    sl_engine_info(r->engine, &r->report.info);
+    sl_engine_get_plan(r->engine, &r->report.plan);
+    report_mode(&r->report.plan, run_watch_names(r->watch));
+    int rc = sl_session_open(r->engine, &r->session, err);
+    if (rc == SL_OK && !r->args->session)
+        rc = open_text(r, err);
     if (rc < 0)
         return rc;
     if (r->csv != NULL)
@@ -109,7 +123,13 @@ static int on_eval(void *user, struct sl_err *err)
 static int on_step(void *user, const struct gen_step *step, struct sl_err *err)
 {
     struct run *r = user;
-    return run_csv_step(r->csv, r->engine, r->session, step, err);
+    if (r->events == NULL)
+        return run_csv_step(r->csv, r->engine, r->session, step, err);
+    events_tell_token(r->events, NULL, step, r->pending.text, r->pending.n,
+                      r->report.plan.streamed);
+    emit_clear(&r->pending);
+    int rc = events_check(r->events, err);
+    return rc == SL_OK ? run_csv_step(r->csv, r->engine, r->session, step, err) : rc;
 }
 
 static bool stop_asked(void *user)
@@ -130,7 +150,7 @@ static int generate(struct run *r, struct sl_err *err)
                       .ignore_eos = r->args->ignore_eos != 0,
                       .on_text = put_text,
                       .on_eval = on_eval,
-                      .on_step = r->csv != NULL ? on_step : NULL,
+                      .on_step = r->csv != NULL || r->events != NULL ? on_step : NULL,
                       .stop = stop_asked,
                       .user = r};
     int rc = gen_prepare(g, r->prompt.ids, r->prompt.n_ids, err);
@@ -142,49 +162,106 @@ static int generate(struct run *r, struct sl_err *err)
     stop_set_phase(STOP_FINISH, NULL);
     if (rc < 0)
         return rc;
+    if (r->events != NULL)
+        events_tell_prompt(r->events, NULL, g->n_prompt, g->prompt_s);
     rc = gen_run(g, err);
+    if (r->events != NULL && rc == SL_OK)
+        events_tell_done(r->events, NULL, events_end_name(g->end), g->n_generated, r->pending.text,
+                         r->pending.n);
     end_line(r);
     if (rc == SL_OK && g->end == GEN_CONTEXT)
         fprintf(stderr, "note: the context of %d tokens is full; -c sets a larger one\n", g->n_ctx);
     return rc;
 }
 
-static int print_report(struct run *r, struct sl_err *err)
+static int serve(struct run *r, struct sl_err *err)
+{
+    r->serve = (struct serve){.args = r->args,
+                              .engine = r->engine,
+                              .session = r->session,
+                              .csv = r->csv,
+                              .watch = r->watch,
+                              .events = r->events,
+                              .about = &r->report};
+    return serve_requests(&r->serve, err);
+}
+
+static void take_results(struct run *r)
 {
     struct run_report *rep = &r->report;
     const struct gen *g = &r->gen;
-    rep->n_prompt = g->n_prompt;
-    rep->prompt_s = g->prompt_s;
-    rep->first_s = g->first_s;
-    rep->n_generated = g->n_generated;
-    rep->loop_s = g->loop_s;
-    rep->step_s = g->step_s;
+    const struct serve *s = &r->serve;
+    bool many = r->args->session != 0;
+    rep->n_prompt = many ? s->n_prompt : g->n_prompt;
+    rep->prompt_s = many ? s->prompt_s : g->prompt_s;
+    rep->first_s = many ? s->first_s : g->first_s;
+    rep->n_generated = many ? s->n_generated : g->n_generated;
+    rep->loop_s = many ? s->loop_s : g->loop_s;
+    rep->step_s = many ? s->step_s : g->step_s;
     sl_session_stats(r->session, &rep->stats);
     if (rep->plan.predict_log)
         rep->predictions = mem_calloc((size_t)rep->info.n_layer, sizeof *rep->predictions);
     if (rep->predictions != NULL)
         sl_session_predictions(r->session, rep->predictions);
     rep->rss_known = rss_peak(r->rss, &rep->rss_peak);
-    report_print(rep);
-    run_watch_print(r->watch, rep);
-    int rc = run_watch_commit(&r->watch, err);
-    return rc == SL_OK ? run_csv_commit(&r->csv, rep, err) : rc;
 }
 
-static int run_all(struct run *r, struct sl_err *err)
+static int print_report(struct run *r, struct sl_err *err)
 {
-    struct sl_err late;
-    int rc = prompt_read(r->args, &r->prompt, err);
+    take_results(r);
+    report_print(&r->report);
+    run_watch_print(r->watch, &r->report);
+    int rc = run_watch_commit(&r->watch, err);
     if (rc == SL_OK)
-        rc = run_out_open(r->args, &r->out, err);
+        rc = run_csv_commit(&r->csv, &r->report, err);
+    if (rc == SL_OK && r->events != NULL) {
+        events_tell_summary(r->events, &r->report);
+        rc = events_check(r->events, err);
+    }
+    return rc;
+}
+
+static int open_outputs(struct run *r, struct sl_err *err)
+{
+    int rc = run_out_open(r->args, &r->out, err);
     if (rc == SL_OK)
         rc = run_csv_open(r->args, &r->csv, err);
     if (rc == SL_OK)
         rc = run_watch_open(r->args, &r->watch, err);
+    if (r->args->session)
+        events_open(&r->events_here, STDOUT_FILENO, "standard output");
+    else if (r->args->progress)
+        events_open(&r->events_here, STDERR_FILENO, "standard error");
+    r->events = r->events_here.name != NULL ? &r->events_here : NULL;
+    return rc;
+}
+
+/* The lines that end the program well; they may fail themselves. */
+static int finish(struct run *r, int rc, struct sl_err *err)
+{
+    struct sl_err late;
+    if (rc == SL_OK)
+        rc = hot_save(&r->hot, r->engine, err);
+    if (rc == SL_OK)
+        rc = run_out_commit(r->out, r->gen.ids, r->gen.n_ids, err);
+    if (rc != SL_OK && rc != SL_E_CANCELLED)
+        return rc;
+    int rc2 = print_report(r, &late);
+    if (rc != SL_OK || rc2 == SL_OK)
+        return rc;
+    *err = late;
+    return rc2;
+}
+
+static int run_all(struct run *r, struct sl_err *err)
+{
+    int rc = r->args->session ? SL_OK : prompt_read(r->args, &r->prompt, err);
+    if (rc == SL_OK)
+        rc = open_outputs(r, err);
     if (rc == SL_OK)
         rc = hot_open(r->args->hot_experts, &r->hot, err);
     if (rc == SL_OK)
-        rc = open_engine(r->args, &r->engine, err);
+        rc = open_engine(r->args, r->events, &r->engine, err);
     if (rc == SL_OK)
         rc = hot_load(r->hot, r->engine, err);
     r->t_request = clock_now();
@@ -192,19 +269,11 @@ static int run_all(struct run *r, struct sl_err *err)
         rc = open_session(r, err);
     if (rc < 0)
         return rc;
-    rc = generate(r, err);
-    if (rc == SL_OK)
-        rc = hot_save(&r->hot, r->engine, err);
-    if (rc == SL_OK)
-        rc = run_out_commit(r->out, r->gen.ids, r->gen.n_ids, err);
-    if (rc == SL_OK || rc == SL_E_CANCELLED) {
-        int rc2 = print_report(r, &late);
-        if (rc == SL_OK && rc2 < 0) {
-            *err = late;
-            rc = rc2;
-        }
-    }
-    return rc;
+    if (r->args->session)
+        return finish(r, serve(r, err), err);
+    if (r->events != NULL)
+        events_tell_mode(r->events, &r->report.plan, &r->report.info);
+    return finish(r, generate(r, err), err);
 }
 
 static void close_all(struct run *r)
@@ -221,6 +290,8 @@ static void close_all(struct run *r)
     run_watch_close(&r->watch);
     hot_close(&r->hot);
     gen_free(&r->gen);
+    sl_free(r->serve.step_s);
+    emit_free(&r->pending);
     rss_stop(&r->rss);
 }
 
@@ -236,6 +307,9 @@ int cmd_run(int argc, char **argv)
     r.rss = rss_start();
     rc = run_all(&r, &err);
     close_all(&r);
+    if (rc < 0 && rc != SL_E_CANCELLED && r.events != NULL)
+        events_tell_error(r.events, NULL, &err);
+    events_close(&r.events_here);
     if (rc < 0 && rc != SL_E_CANCELLED) {
         opts_fail(&err);
         return rc == SL_E_ARG ? EXIT_USAGE : EXIT_FAILED;

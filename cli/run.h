@@ -24,7 +24,7 @@ struct run_args {
     double drop_cold, substitute;
     /* telemetry */
     const char *csv, *route_trace, *io_trace, *compute_trace;
-    int64_t timing, cache_telemetry;
+    int64_t timing, cache_telemetry, progress, session;
     double ram_rate, kernel_rate, drive_rate;
 };
 

@@ -15,6 +15,7 @@ struct run_csv {
     struct outfile *file;
     struct emit line;
     struct sl_engine_plan plan;
+    int turn;
 };
 
 int run_csv_open(const struct run_args *a, struct run_csv **out, struct sl_err *err)
@@ -116,7 +117,7 @@ static const char HEADER[] =
     "step,token,wall_s,compute_s,io_s,mgmt_s,stall_s,other_s,loop_s,overhead_s,read_bytes,reads,"
     "hits,misses,hit_pct,evictions,rereads,experts_routed,experts_dropped,majflt,cpu_s,"
     "rss_anon_mib,rss_file_mib,rss_shmem_mib,mem_available_mib,dense_resident_pct,"
-    "cache_resident_mib,cache_budget_mib,budget_mib\n";
+    "cache_resident_mib,cache_budget_mib,budget_mib,turn\n";
 
 int run_csv_begin(struct run_csv *c, const struct run_args *a, const struct sl_model_info *info,
                   const struct sl_engine_plan *plan, struct sl_err *err)
@@ -182,6 +183,8 @@ static void add_memory(struct emit *e, const struct run_csv *c, const struct sl_
     const double none = (double)NAN;
     struct sys_rss rss;
     struct sl_stats stats;
+    struct sl_engine_plan plan; /* the cache's budget may change */
+    sl_engine_get_plan(engine, &plan);
     sys_rss("", &rss);
     sl_session_stats(session, &stats);
     bool known = rss.anon > 0;
@@ -192,8 +195,14 @@ static void add_memory(struct emit *e, const struct run_csv *c, const struct sl_
     cell(e, available > 0 ? (double)available / MIB : none);
     cell(e, 100 * sl_engine_dense_resident(engine));
     cell(e, c->plan.streamed ? (double)stats.cache_resident_bytes / MIB : none);
-    cell(e, c->plan.streamed ? (double)c->plan.cache_bytes / MIB : none);
+    cell(e, c->plan.streamed ? (double)plan.cache_bytes / MIB : none);
     cell(e, c->plan.limit_bytes > 0 ? (double)c->plan.limit_bytes / MIB : none);
+}
+
+void run_csv_turn(struct run_csv *c, int turn)
+{
+    if (c != NULL)
+        c->turn = turn;
 }
 
 int run_csv_step(struct run_csv *c, const struct sl_engine *engine,
@@ -210,6 +219,8 @@ int run_csv_step(struct run_csv *c, const struct sl_engine *engine,
     count(e, true, s->d.majflt);
     cell(e, s->d.cpu_s);
     add_memory(e, c, engine, session);
+    emit_add_text(e, ",");
+    emit_add_int(e, c->turn);
     emit_add_text(e, "\n");
     return put_line(c, err);
 }

@@ -135,6 +135,14 @@ static const struct opt_row ROWS[] = {
      "Write a row of measurements per generated token, with the configuration before and a summary "
      "behind them",
      G_WATCH, NULL},
+    {"--progress", OPT_FLAG, AT(progress), NULL, 0, 0, NULL, NULL, NULL,
+     "Write what happens as JSON lines to standard error, between the other lines: loading, "
+     "tokens with their text, the summary",
+     G_WATCH, NULL},
+    {"--session", OPT_FLAG, AT(session), NULL, 0, 0, NULL, NULL, NULL,
+     "Serve requests, JSON lines on standard input, until it ends; answers are JSON lines on "
+     "standard output",
+     G_WATCH, NULL},
     {"--timing", OPT_FLAG, AT(timing), NULL, 0, 0, NULL, NULL, NULL,
      "Print where each layer's time went", G_WATCH, NULL},
     {"--cache-telemetry", OPT_FLAG, AT(cache_telemetry), NULL, 0, 0, NULL, NULL, NULL,
@@ -283,6 +291,14 @@ int run_opts_check(const struct opt_cmd *cmd, const struct opt_seen *seen, const
     if (a->cache_mb == 0 && opts_given(cmd, seen, "--cache-ceil-mb"))
         return err_set(err, SL_E_ARG, "--cache-ceil-mb",
                        "--cache-mb 0 means no cache; --cache-ceil-mb cannot bound it");
+    static const char *const single[] = {"--prompt",      "--file",    "--token-ids",
+                                         "--chatml",      "--ids-out", "--logits-out",
+                                         "--experts-out", "--progress"};
+    for (size_t i = 0; a->session && i < sizeof single / sizeof *single; i++) {
+        if (opts_given(cmd, seen, single[i]))
+            return err_set(err, SL_E_ARG, single[i],
+                           "%s is for a single answer; --session takes requests", single[i]);
+    }
     static const char *const rates[] = {"--ram-rate", "--kernel-rate", "--drive-rate"};
     for (int i = 0; i < 3; i++) {
         if (opts_given(cmd, seen, rates[i]) && a->io_trace == NULL)

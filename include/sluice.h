@@ -440,6 +440,8 @@ void sl_session_truncate(struct sl_session *s, int n_keep);
 /* Ask the running eval to stop at the next layer; async-signal-safe, any thread. The flag is
  * cleared when an eval returns SL_E_CANCELLED. */
 void sl_session_cancel(struct sl_session *s);
+/* Forget a cancellation that came too late for the eval that it was meant for. */
+void sl_session_forget_cancel(struct sl_session *s);
 
 /* Counters of one phase since the session was opened. Times are wall seconds of the calling thread.
  */

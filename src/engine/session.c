@@ -241,6 +241,11 @@ void sl_session_cancel(struct sl_session *s)
     atomic_store(&s->cancel, 1);
 }
 
+void sl_session_forget_cancel(struct sl_session *s)
+{
+    atomic_store(&s->cancel, 0);
+}
+
 void sl_session_stats(const struct sl_session *s, struct sl_stats *out)
 {
     memset(out, 0, sizeof *out);

@@ -11,7 +11,8 @@ import tempfile
 
 COLUMNS = """step token wall_s compute_s io_s mgmt_s stall_s other_s loop_s overhead_s read_bytes reads hits misses
 hit_pct evictions rereads experts_routed experts_dropped majflt cpu_s rss_anon_mib rss_file_mib rss_shmem_mib
-mem_available_mib dense_resident_pct cache_resident_mib cache_budget_mib budget_mib""".split()
+mem_available_mib dense_resident_pct cache_resident_mib cache_budget_mib budget_mib
+turn""".split()
 STREAMED_ONLY = """io_s mgmt_s stall_s read_bytes reads hits misses hit_pct evictions rereads cache_resident_mib
 cache_budget_mib""".split()
 failures = []

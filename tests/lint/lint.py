@@ -20,6 +20,7 @@ CLI_EXTRA = {
     "plan": {"bench", "gguf", "io", "quant", "telemetry"},
     "replay": {"cache", "telemetry"},
     "run": {"telemetry"},
+    "open": {"telemetry"},
 }
 # text knows files with vocabularies, not models.
 TEXT_MAY = {"base", "gguf", "text"}
