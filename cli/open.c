@@ -36,6 +36,22 @@ static void on_note(void *user, const char *line)
         events_tell_note(p->events, line);
 }
 
+static void on_cache_change(void *user, const struct sl_cache_change *c)
+{
+    static const char *const why[] = {[SL_CACHE_ASKED] = "asked for",
+                                      [SL_CACHE_SHORT] = "memory is short",
+                                      [SL_CACHE_PRESSURE] = "tasks wait for memory",
+                                      [SL_CACHE_OVER] = "there is memory again"};
+    struct progress *p = user;
+    const double mib = 1048576.0;
+    if (c->why != SL_CACHE_ASKED)
+        fprintf(stderr, "note: expert cache %.0f -> %.0f MiB: %s (%.0f MiB are available)\n",
+                (double)c->from_bytes / mib, (double)c->to_bytes / mib, why[c->why],
+                (double)c->available_bytes / mib);
+    if (p->events != NULL)
+        events_tell_cache(p->events, c, why[c->why]);
+}
+
 int open_engine(const struct run_args *a, struct events *v, struct sl_engine **out,
                 struct sl_err *err)
 {
@@ -48,10 +64,12 @@ int open_engine(const struct run_args *a, struct events *v, struct sl_engine **o
         return err_set(err, SL_E_ARG, "--model",
                        "no model: give -m FILE, or set SLUICE_MODEL to one");
     struct sl_engine_options opt;
-    struct progress p = {.events = v, .bar = isatty(STDERR_FILENO), .shown = -1};
+    static struct progress p; /* the engine keeps it */
+    p = (struct progress){.events = v, .bar = isatty(STDERR_FILENO), .shown = -1};
     run_opts_engine(a, &opt);
     opt.user = &p;
     opt.on_note = on_note;
+    opt.on_cache_change = on_cache_change;
     if (p.bar || v != NULL)
         opt.on_load = on_load;
     stop_on_bad_map(model);

@@ -161,6 +161,16 @@ void events_tell_note(struct events *v, const char *text)
     events_end(v);
 }
 
+void events_tell_cache(struct events *v, const struct sl_cache_change *c, const char *why)
+{
+    struct emit *e = events_begin(v, "cache", NULL);
+    emit_put_uint(e, "from_bytes", c->from_bytes);
+    emit_put_uint(e, "to_bytes", c->to_bytes);
+    emit_put_uint(e, "available_bytes", c->available_bytes);
+    emit_put_text(e, "why", why);
+    events_end(v);
+}
+
 void events_tell_load(struct events *v, uint64_t done, uint64_t total)
 {
     struct emit *e = events_begin(v, "load", NULL);

@@ -40,6 +40,8 @@ void events_tell_done(struct events *v, const char *id, const char *end, size_t 
 void events_tell_summary(struct events *v, const struct run_report *r);
 void events_tell_error(struct events *v, const char *id, const struct sl_err *err);
 void events_tell_note(struct events *v, const char *text);
+/* why: in words. */
+void events_tell_cache(struct events *v, const struct sl_cache_change *c, const char *why);
 void events_tell_load(struct events *v, uint64_t done, uint64_t total);
 
 const char *events_end_name(enum gen_end end);

@@ -178,8 +178,7 @@ static void set_budget(struct serve *s, const struct request *r)
     struct sl_err err;
     const char *id = r->has_id ? r->id : NULL;
     struct sl_engine_plan plan;
-    int rc = err_set(&err, SL_E_UNSUPPORTED, "cache_mb",
-                     "the cache keeps its size in this version");
+    int rc = sl_engine_set_cache_budget(s->engine, r->cache_mb << 20, &err);
     if (rc < 0) {
         events_tell_error(s->events, id, &err);
         return;

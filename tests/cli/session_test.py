@@ -138,6 +138,28 @@ def check_keep(command):
     check(text_of(events, "b") == want, f"keep: {text_of(events, 'b')!r} {want!r}")
 
 
+def check_budget(command):
+    """Another cache size between two requests: the same text; an impossible one changes nothing."""
+    events, rc, err = serve(command, [
+        line(op="generate", id="a", prompt="The fox", n=6), line(op="budget", id="b", cache_mb=2),
+        line(op="generate", id="c", prompt="The fox", n=6), line(op="budget", id="d", cache_mb=0),
+        line(op="generate", id="e", prompt="The fox", n=6), line(op="budget", id="f", cache_mb=999999999),
+        line(op="generate", id="g", prompt="The fox", n=6)], "--moe-stream", "--cache-mb", "4", "--ram", "256M",
+        "--csv", "b.csv")
+    want = plain(command, "-p", "The fox", "-n", "6")
+    check(rc == 0 and all(text_of(events, i) == want for i in "aceg"), f"budget: {events[-3:]} {err[-300:]!r}")
+    sizes = {e["id"]: e["cache_bytes"] for e in events if e["event"] == "budget"}
+    check(0 < sizes.get("b", 0) <= 2 << 20 and sizes.get("d") == 0, f"sizes {sizes}")
+    changes = [e for e in events if e["event"] == "cache"]
+    check([c["to_bytes"] for c in changes][:2] == [sizes.get("b"), 0] and changes[0]["why"] == "asked for", f"{changes}")
+    with open("b.csv", encoding="utf-8") as f:
+        rows = list(csv.DictReader(s for s in f if not s.startswith("#")))
+    mib = {r["turn"]: float(r["cache_budget_mib"]) for r in rows}
+    check(mib["0"] > mib["1"] > mib["2"] == 0, f"budgets of the rows {mib}")
+    events, rc, _ = serve(command, [line(op="budget", id="r", cache_mb=2)], "--no-moe-stream")
+    check(rc == 0 and [e["id"] for e in events if e["event"] == "error"] == ["r"], "a budget without a cache")
+
+
 def check_hostile(command):
     """Every bad line is answered by one error, and the next request works."""
     bad = [b'{"op":"cancel"}', b'{"op":"cancel","id":"nobody"}',  # while nothing runs yet
@@ -247,7 +269,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         for test in (check_progress, check_resident_nulls, check_progress_fails, check_split_characters,
-                     check_requests, check_keep, check_hostile, check_many, check_cancel, check_signals, check_gone):
+                     check_requests, check_keep, check_budget,
+                     check_hostile, check_many, check_cancel, check_signals, check_gone):
             test(command)
         check(not [n for n in os.listdir(".") if ".tmp." in n], f"left behind: {os.listdir('.')}")
         os.chdir("/")
