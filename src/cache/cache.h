@@ -101,6 +101,10 @@ int cache_pass_next(struct cache *c, int *index, struct expert_view *view, struc
 int cache_pass_try(struct cache *c, int max_count, int *index, struct expert_view *view,
                    struct sl_err *err);
 void cache_pass_release(struct cache *c, int index);
+/* Take what has landed and let the drive go on with what is queued, in the middle of a computation
+ * that may take longer than the reads in flight. By the thread that drives the cache; cheap when
+ * nothing has landed. Its time is the caller's: it is not counted as the cache's. */
+void cache_keep_reading(struct cache *c);
 /* Waits for the pass's open reads, releases what is still held. */
 void cache_pass_end(struct cache *c);
 

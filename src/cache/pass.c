@@ -270,6 +270,15 @@ void cache_pass_release(struct cache *c, int index)
     c->stats.mgmt_s += clock_now() - t0;
 }
 
+void cache_keep_reading(struct cache *c)
+{
+    if (c->n_open == 0 || c->reader->ops == &io_plain_ops || !cache_reap_loads(c, false))
+        return;
+    if (c->pass.open && c->cfg.overlap && !c->pass.err.code)
+        issue_reads(c);
+    cache_top_up_ahead(c);
+}
+
 void cache_pass_end(struct cache *c)
 {
     double t0 = clock_now();

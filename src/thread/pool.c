@@ -8,10 +8,10 @@
  * Both sides spin first, since in decode the next call comes within microseconds, and sleep on a
  * condition variable when it doesn't. A worker lingers before it sleeps: when experts are streamed
  * the next call comes when a read has ended, a millisecond later, and a core that has slept takes
- * long to wake and then runs slowly for a while. It yields meanwhile to whoever wants its CPU. "About to sleep" is announced in an atomic before the last
- * look at the awaited value, and the other side changes the value before it looks whether anybody
- * sleeps, all sequentially consistent: so no wake-up is lost, and none is paid for when nobody
- * sleeps. */
+ * long to wake and then runs slowly for a while. It yields meanwhile to whoever wants its CPU.
+ * "About to sleep" is announced in an atomic before the last look at the awaited value, and the
+ * other side changes the value before it looks whether anybody sleeps, all sequentially consistent:
+ * so no wake-up is lost, and none is paid for when nobody sleeps. */
 #include "thread/pool.h"
 
 #include "base/clock.h"
