@@ -10,5 +10,6 @@ int cmd_bench(int argc, char **argv);
 int cmd_iobench(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_ppl(int argc, char **argv);
+int cmd_pack(int argc, char **argv);
 
 #endif

@@ -23,6 +23,7 @@ static const struct command COMMANDS[] = {
     {"replay", cmd_replay, "cache policies on a recorded routing"},
     {"bench", cmd_bench, "the speed of the kernels beside the machine's limits"},
     {"iobench", cmd_iobench, "the drive at the engine's request sizes"},
+    {"pack", cmd_pack, "experts side by side on the drive, optionally requantised"},
     {"ppl", cmd_ppl, "perplexity of a text"},
 };
 enum { N_COMMANDS = sizeof COMMANDS / sizeof COMMANDS[0] };

@@ -132,6 +132,17 @@ int outfile_write(struct outfile *f, const void *data, size_t n, struct sl_err *
     return SL_OK;
 }
 
+int outfile_sync(struct outfile *f, struct sl_err *err)
+{
+    int rc = flush(f, err);
+    if (rc < 0 || f->slot < 0)
+        return rc;
+    if (fsync(f->fd) != 0)
+        return err_sys(err, SL_E_IO, f->path, errno, "cannot write %s", f->path);
+    posix_fadvise(f->fd, 0, 0, POSIX_FADV_DONTNEED);
+    return SL_OK;
+}
+
 void outfile_discard(struct outfile **fp)
 {
     struct outfile *f = *fp;

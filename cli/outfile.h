@@ -11,6 +11,8 @@ struct outfile;
 /* option: the option that named it, for messages. */
 int outfile_open(const char *path, const char *option, struct outfile **out, struct sl_err *err);
 int outfile_write(struct outfile *f, const void *data, size_t n, struct sl_err *err);
+/* Onto the drive, and out of the page cache: before the name of a file that must be whole. */
+int outfile_sync(struct outfile *f, struct sl_err *err);
 /* Flush, give it its name, close; on failure it is removed. *f is NULL afterwards. */
 int outfile_commit(struct outfile **f, struct sl_err *err);
 void outfile_discard(struct outfile **f); /* close and remove */

@@ -30,13 +30,15 @@ static const char *dense_name(enum sl_dense_mode m)
 
 void report_mode(const struct sl_engine_plan *p, const char *traced)
 {
+    const char *packed = p->packed ? ", packed experts" : "";
     if (p->streamed) {
-        fprintf(stderr, "mode: streamed, o_direct=%d%s%s%s, engine=%s, cache %.0f MiB%s, dense %s",
-                p->direct, p->direct ? "" : " (", p->direct ? "" : p->direct_note,
+        fprintf(stderr,
+                "mode: streamed%s, o_direct=%d%s%s%s, engine=%s, cache %.0f MiB%s, dense %s",
+                packed, p->direct, p->direct ? "" : " (", p->direct ? "" : p->direct_note,
                 p->direct ? "" : ")", p->io_engine, mib(p->cache_bytes),
                 p->cache_auto ? " (auto)" : "", dense_name(p->dense_mode));
     } else {
-        fprintf(stderr, "mode: resident, dense %s", dense_name(p->dense_mode));
+        fprintf(stderr, "mode: resident%s, dense %s", packed, dense_name(p->dense_mode));
     }
     fprintf(stderr,
             ", threads %d, cpu %s, context %d, ubatch %d; MiB: dense %.1f, KV %.1f, "

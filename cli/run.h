@@ -20,6 +20,9 @@ struct run_args {
     int64_t io_threads, io_engine, io_split, odirect, overlap, dense, cache_policy, cache_adapt;
     /* the choice of experts */
     int64_t prefetch, predict_prefetch, predict_spec_max, predict_log;
+    /* packed experts */
+    const char *packed;
+    int64_t q4, q3, q2;
     int64_t n_expert_used, drop_no_renorm, drop_in_prefill, route_ahead;
     double drop_cold, substitute;
     /* telemetry */

@@ -10,6 +10,7 @@
 #define G_MODEL  "Model and text"
 #define G_SAMPLE "Sampling"
 #define G_STREAM "Streaming"
+#define G_PACKED "Packed experts (sluice pack makes them)"
 #define G_WATCH  "Telemetry"
 #define G_GUESS  "Experimental: guessing which experts come next; the text does not depend on it"
 #define G_LOSSY  "Lossy: these change the text, and every output says so"
@@ -130,6 +131,18 @@ static const struct opt_row ROWS[] = {
     {"--dense-weights", OPT_ENUM, AT(dense), NULL, 0, 0, "anon", NULL, NULL,
      "Weights that every token needs: read into own memory, mapped, or mapped and read once",
      G_STREAM, DENSE_WORDS},
+
+    {"--packed", OPT_STR, AT(packed), "DIR", 0, 0, NULL, NULL, NULL,
+     "Read the experts from the packed tree in DIR, one read each; without one of the next three "
+     "the lossless tree, which gives the same text",
+     G_PACKED, NULL},
+    {"--4bit", OPT_FLAG, AT(q4), NULL, 0, 0, NULL, NULL, NULL,
+     "Lossy: the tree with experts requantised to Q4_K, in --packed's DIR or beside the model",
+     G_PACKED, NULL},
+    {"--q3-experts", OPT_FLAG, AT(q3), NULL, 0, 0, NULL, NULL, NULL, "Lossy: likewise, Q3_K",
+     G_PACKED, NULL},
+    {"--2bit", OPT_FLAG, AT(q2), NULL, 0, 0, NULL, NULL, NULL, "Lossy: likewise, Q2_K", G_PACKED,
+     NULL},
 
     {"--csv", OPT_STR, AT(csv), "FILE", 0, 0, NULL, NULL, NULL,
      "Write a row of measurements per generated token, with the configuration before and a summary "
@@ -305,6 +318,9 @@ int run_opts_check(const struct opt_cmd *cmd, const struct opt_seen *seen, const
             return err_set(err, SL_E_ARG, rates[i], "%s is for the limit that --io-trace computes",
                            rates[i]);
     }
+    if (a->q4 + a->q3 + a->q2 > 1)
+        return err_set(err, SL_E_ARG, "--4bit",
+                       "--4bit, --q3-experts and --2bit exclude each other");
     struct sl_engine_options opt;
     run_opts_engine(a, &opt);
     int rc = sl_engine_options_check(&opt, err);
@@ -373,6 +389,12 @@ void run_opts_engine(const struct run_args *a, struct sl_engine_options *opt)
     opt->route_replay = a->route_replay;
     opt->n_ctx = (int)a->n_ctx;
     opt->ubatch = (int)a->ubatch;
+    opt->packed = a->q4       ? SL_PACKED_4BIT
+                  : a->q3     ? SL_PACKED_Q3
+                  : a->q2     ? SL_PACKED_2BIT
+                  : a->packed ? SL_PACKED_LOSSLESS
+                              : SL_PACKED_NONE;
+    opt->packed_dir = a->packed;
     opt->k_type = (enum sl_kv_type)a->k_type;
     opt->v_type = (enum sl_kv_type)a->v_type;
 }

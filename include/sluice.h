@@ -92,6 +92,15 @@ enum sl_stream_mode {
     SL_STREAM_OFF = 2   /* everything is loaded as dense_mode says; refused if it does not fit */
 };
 
+/* Experts from a tree that `sluice pack` made instead of the model file's own. */
+enum sl_packed {
+    SL_PACKED_NONE = 0,
+    SL_PACKED_LOSSLESS = 1, /* the model's bytes, laid out for one read per expert */
+    SL_PACKED_4BIT = 2,     /* requantised, lossy: Q4_K */
+    SL_PACKED_Q3 = 3,       /* Q3_K */
+    SL_PACKED_2BIT = 4      /* Q2_K */
+};
+
 #define SL_CACHE_AUTO  (-1) /* cache_mb: as much as the machine can spare */
 #define SL_CACHE_UNSET (-2) /* cache_slots: cache_mb decides */
 
@@ -168,6 +177,8 @@ struct sl_engine_options {
     bool predict_prefetch; /* what the next layer's router says of this layer's input */
     int predict_spec_max;  /* of that, at most this many experts of a layer; 0: 2 */
     bool predict_log;      /* score guesses of the routing: sl_session_predictions */
+    enum sl_packed packed;  /* all but SL_PACKED_LOSSLESS are lossy, and plan.marks says so */
+    const char *packed_dir; /* of the manifest; NULL: the directory of the model file */
 };
 
 /* Fill with the defaults of `sluice run`. Any thread. */
@@ -210,6 +221,7 @@ struct sl_engine_plan {
     int route_ahead;
     bool guesses; /* experts are read on a guess: prefetch, predict_prefetch */
     bool predict_log;
+    enum sl_packed packed;
     char marks[384]; /* what makes this run another than the model's own, to be printed with
                         every result; "": nothing */
 };

@@ -24,6 +24,9 @@ struct cache_layer {
     int n_experts;
     int top_k;
     struct cache_part part[CACHE_MAX_PARTS];
+    /* Not 0: the only part holds so many matrices, which begin at view_at; a view names these. */
+    int n_views;
+    uint64_t view_at[CACHE_MAX_PARTS];
 };
 
 struct cache_future;

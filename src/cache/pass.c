@@ -213,6 +213,8 @@ static void fill_view(const struct cache *c, const struct pass_item *it, struct 
     for (int j = 0; j < ly->n_parts; j++)
         view->part[j] = c->slot[it->slot].base + k->part_at[j] +
                         cache_get_window(&ly->part[j], it->expert, c->cfg.align).skip;
+    for (int j = ly->n_views - 1; j >= 0; j--)
+        view->part[j] = view->part[0] + ly->view_at[j];
 }
 
 static int hand_out(struct cache *c, uint32_t max_count, bool wait, int *index,

@@ -11,6 +11,7 @@
 #include "engine/options.h"
 #include "engine/routing.h"
 #include "model/arch/arch.h"
+#include "model/packed.h"
 
 static enum kern_level level_of(enum sl_cpu_level level)
 {
@@ -118,6 +119,26 @@ static int check_vocab(const struct sl_engine *e, const char *path, struct sl_er
                     vocab_size(e->vocab), rows);
 }
 
+/* The tree stands in the model's own directory where none is given. */
+static int use_packed(struct sl_engine *e, const char *path, struct sl_err *err)
+{
+    enum sl_packed kind = e->opt.packed;
+    if (kind == SL_PACKED_NONE)
+        return 0;
+    const char *slash = strrchr(path, '/'), *dir = e->opt.packed_dir;
+    char *own = dir     ? NULL
+                : slash ? mem_strndup(path, slash > path ? (size_t)(slash - path) : 1)
+                        : mem_strdup(".");
+    if (!dir && !own)
+        return err_set(err, SL_E_MEM, "packed experts", "no memory");
+    int rc = model_use_packed(e->model, dir ? dir : own, kind, e->opt.direct, err);
+    mem_free(own);
+    e->plan.packed = kind;
+    if (kind != SL_PACKED_LOSSLESS)
+        engine_mark(e, "lossy: experts requantised to %s", packed_kind_name(kind));
+    return rc;
+}
+
 /* All but the weights: model bound, files open, memory planned. */
 static int open_planned(struct sl_engine *e, const char *path, struct sl_err *err)
 {
@@ -129,7 +150,7 @@ static int open_planned(struct sl_engine *e, const char *path, struct sl_err *er
         (rc = model_open_files(e->model, e->opt.direct, err)) < 0)
         return rc;
     e->model_top_k = e->model->cfg.n_expert_used;
-    if ((rc = routing_open(e, err)) < 0)
+    if ((rc = use_packed(e, path, err)) < 0 || (rc = routing_open(e, err)) < 0)
         return rc;
     find_direct(e);
     e->plan.cpu_level = kernels_level_name(e->model->kernels.level);

@@ -55,6 +55,8 @@ int plan_make(struct sl_engine *e, struct sl_err *err);
 /* The cache as planned. */
 void plan_cache_config(const struct sl_engine *e, struct cache_config *cfg);
 
+/* Add to plan.marks, what every output says of this run. */
+void engine_mark(struct sl_engine *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Pass a line to the caller's on_note. */
 void engine_note(const struct sl_engine *e, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -120,6 +120,7 @@ int sl_engine_options_check(const struct sl_engine_options *o, struct sl_err *er
         (rc = range("stream mode", o->stream, SL_STREAM_AUTO, SL_STREAM_OFF, err)) < 0 ||
         (rc = range("dense weights", o->dense_mode, SL_DENSE_ANON, SL_DENSE_WARM, err)) < 0 ||
         (rc = range("io engine", o->io_engine, SL_IO_AUTO, SL_IO_URING, err)) < 0 ||
+        (rc = range("packed experts", o->packed, SL_PACKED_NONE, SL_PACKED_2BIT, err)) < 0 ||
         (rc = range("K cache type", o->k_type, SL_KV_F32, SL_KV_Q8_0, err)) < 0 ||
         (rc = range("V cache type", o->v_type, SL_KV_F32, SL_KV_Q8_0, err)) < 0 ||
         (rc = range("cache size in MiB", o->cache_mb, SL_CACHE_AUTO, most_mb, err)) < 0 ||
@@ -131,6 +132,9 @@ int sl_engine_options_check(const struct sl_engine_options *o, struct sl_err *er
         return rc;
     if (o->cache_slots == SL_CACHE_AUTO)
         return err_set(err, SL_E_ARG, "cache slots", "cache slots is -1, expected 0 or more");
+    if (o->packed_dir && o->packed == SL_PACKED_NONE)
+        return err_set(err, SL_E_ARG, "packed experts",
+                       "a directory of packed experts is given, but no kind of them");
     if (!cache_find_policy(o->cache_policy))
         return err_set(err, SL_E_ARG, "cache policy", "there is no cache policy '%s'",
                        o->cache_policy);

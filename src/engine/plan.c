@@ -12,6 +12,7 @@
  * others. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/sys.h"
@@ -26,6 +27,19 @@
 #define DEFAULT_CTX    4096
 #define SMALLEST_CTX   256
 #define UBATCH_SHARE   8 /* --ubatch 0: buffers take at most this part of the limit */
+
+void engine_mark(struct sl_engine *e, const char *fmt, ...)
+{
+    char *at = e->plan.marks;
+    size_t room = sizeof e->plan.marks, n = strlen(at);
+    if (n > 0)
+        n += (size_t)snprintf(at + n, room - n, "; ");
+    va_list ap;
+    va_start(ap, fmt);
+    if (n < room)
+        vsnprintf(at + n, room - n, fmt, ap);
+    va_end(ap);
+}
 
 void engine_note(const struct sl_engine *e, const char *fmt, ...)
 {

@@ -1,6 +1,5 @@
 #include "engine/routing.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,23 +10,6 @@
 
 #define GUESSES    2                   /* experts of a layer that --predict-prefetch names */
 #define SCRIPT_MAX ((uint64_t)1 << 30) /* bytes of the table that a recorded routing becomes */
-
-/* ---- What every output says ---- */
-
-static void mark(struct sl_engine *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-
-static void mark(struct sl_engine *e, const char *fmt, ...)
-{
-    char *at = e->plan.marks;
-    size_t room = sizeof e->plan.marks, n = strlen(at);
-    if (n > 0)
-        n += (size_t)snprintf(at + n, room - n, "; ");
-    va_list ap;
-    va_start(ap, fmt);
-    if (n < room)
-        vsnprintf(at + n, room - n, fmt, ap);
-    va_end(ap);
-}
 
 static const char *file_name(const char *path)
 {
@@ -137,7 +119,7 @@ static int make_script(struct sl_engine *e, const struct trace *t, const char *p
     e->model->cfg.n_expert_used = s->k;
     e->route.script = s;
     e->plan.replay = true;
-    mark(e,
+    engine_mark(e,
          "route-replay %s (recorded from %s: %lld prompt and %lld decoded tokens, %d experts per "
          "token)",
          file_name(path), t->model[0] ? t->model : "an unnamed model", (long long)s->n_tokens[0],
@@ -164,7 +146,7 @@ static int set_top_k(struct sl_engine *e, int k, struct sl_err *err)
         return err_set(err, SL_E_ARG, "--n-expert-used",
                        "--n-expert-used is %d, but a layer has %d experts", k, c->n_expert);
     if (k != c->n_expert_used)
-        mark(e, "lossy: %d experts per token (the model's: %d)", k, c->n_expert_used);
+        engine_mark(e, "lossy: %d experts per token (the model's: %d)", k, c->n_expert_used);
     c->n_expert_used = k;
     return 0;
 }
@@ -185,7 +167,7 @@ static int set_ahead(struct sl_engine *e, int layers, struct sl_err *err)
                        "--route-ahead is %d, but the model has %d layers", layers,
                        e->model->cfg.n_layer);
     e->route.ahead = layers;
-    mark(e, "lossy: routed %d layers ahead in decode", layers);
+    engine_mark(e, "lossy: routed %d layers ahead in decode", layers);
     return 0;
 }
 
@@ -196,11 +178,11 @@ static int set_lossy(struct sl_engine *e, struct sl_err *err)
     if (rc == 0 && o->route_ahead)
         rc = set_ahead(e, o->route_ahead, err);
     if (o->drop_cold > 0)
-        mark(e, "lossy: drops cold experts below %g x uniform%s%s", o->drop_cold,
+        engine_mark(e, "lossy: drops cold experts below %g x uniform%s%s", o->drop_cold,
              o->drop_in_prefill ? ", in prompts too" : "",
              o->drop_no_renorm ? ", not renormalised" : "");
     if (o->substitute > 0)
-        mark(e, "lossy: prefers cached experts by %g of the score range", o->substitute);
+        engine_mark(e, "lossy: prefers cached experts by %g of the score range", o->substitute);
     e->plan.guesses = o->prefetch || o->predict_prefetch;
     e->plan.predict_log = o->predict_log;
     e->route.prefetch = o->prefetch;

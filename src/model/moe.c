@@ -48,9 +48,10 @@ static int resident_experts(struct forward *f, int il, int n_union, bool wide, s
         experts_start(&g, f, l, wide);
         do {
             size_t e = (size_t)f->union_ids[i];
-            struct expert_view v = {{l->gate_exps.data + e * l->gate_stride,
-                                     l->up_exps.data + e * l->up_stride,
-                                     l->down_exps.data + e * l->down_stride}};
+            size_t step = l->packed_stride; /* 0: each matrix has its experts one by one */
+            struct expert_view v = {{l->gate_exps.data + e * (step ? step : l->gate_stride),
+                                     l->up_exps.data + e * (step ? step : l->up_stride),
+                                     l->down_exps.data + e * (step ? step : l->down_stride)}};
             experts_add(&g, i++, &v);
         } while (!wide && i < n_union && g.n_rows + f->union_counts[i] <= f->group_rows);
         rc = experts_compute(&g, il, err);

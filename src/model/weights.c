@@ -336,7 +336,9 @@ uint64_t model_expert_bytes(const struct model *m)
     uint64_t n = 0;
     for (int il = 0; il < m->cfg.n_layer; il++) {
         const struct layer *l = &m->layers[il];
-        n += weight_bytes(&l->gate_exps) + weight_bytes(&l->up_exps) + weight_bytes(&l->down_exps);
+        n += l->packed ? size_up(io_file_size(l->packed), MEM_ALIGN)
+                       : weight_bytes(&l->gate_exps) + weight_bytes(&l->up_exps) +
+                             weight_bytes(&l->down_exps);
     }
     return n;
 }
@@ -351,6 +353,17 @@ uint64_t model_token_expert_bytes(const struct model *m)
     return n;
 }
 
+static void packed_cache_layer(const struct layer *l, struct cache_layer *r)
+{
+    size_t gate_up = l->gate_stride + l->up_stride;
+    r->n_parts = 1;
+    r->part[0] = (struct cache_part){
+        .file = l->packed, .stride = l->packed_stride, .bytes = gate_up + l->down_stride};
+    r->n_views = 3;
+    r->view_at[1] = l->gate_stride;
+    r->view_at[2] = gate_up;
+}
+
 void model_cache_layers(const struct model *m, struct cache_layer *rows)
 {
     for (int il = 0; il < m->cfg.n_layer; il++) {
@@ -361,9 +374,13 @@ void model_cache_layers(const struct model *m, struct cache_layer *rows)
             continue;
         const struct weight *w[3] = {&l->gate_exps, &l->up_exps, &l->down_exps};
         size_t stride[3] = {l->gate_stride, l->up_stride, l->down_stride};
-        r->n_parts = 3;
         r->n_experts = m->cfg.n_expert;
         r->top_k = m->cfg.n_expert_used;
+        if (l->packed) {
+            packed_cache_layer(l, r);
+            continue;
+        }
+        r->n_parts = 3;
         for (int p = 0; p < 3; p++)
             r->part[p] = (struct cache_part){.file = m->files[w[p]->tensor->shard],
                                              .offset = w[p]->tensor->offset,
@@ -394,7 +411,6 @@ int model_open_files(struct model *m, bool direct, struct sl_err *err)
 struct loader {
     struct model *m;
     const struct load_options *opt;
-    const uint8_t *maps[GGUF_MAX_SHARDS];
     uint64_t used, done, total;
     struct sl_err *err;
 };
@@ -406,41 +422,56 @@ static void warm(const uint8_t *p, uint64_t n)
         (void)*(const volatile uint8_t *)(p + i);
 }
 
+static void loaded(struct loader *ld, uint64_t n)
+{
+    ld->done += n;
+    if (ld->opt->on_load)
+        ld->opt->on_load(ld->opt->user, ld->done, ld->total);
+}
+
+/* n bytes of file at offset, in our memory or mapped. */
+static int load_range(struct loader *ld, struct io_file *file, uint64_t offset, uint64_t n,
+                      const uint8_t **data)
+{
+    if (ld->opt->mode != SL_DENSE_ANON) {
+        const uint8_t *base;
+        int rc = io_file_map(file, &base, ld->err); /* once; later calls give the same */
+        if (rc < 0)
+            return rc;
+        *data = base + offset;
+        if (ld->opt->mode == SL_DENSE_WARM)
+            warm(*data, n);
+        loaded(ld, n);
+        return 0;
+    }
+    uint8_t *dst = ld->m->anon + ld->used;
+    ld->used += size_up(n, MEM_ALIGN);
+    const uint64_t piece = (uint64_t)64 << 20; /* progress is reported between pieces */
+    for (uint64_t at = 0; at < n; at += piece) {
+        uint64_t take = n - at < piece ? n - at : piece;
+        int rc = io_file_read_any(file, dst + at, offset + at, (size_t)take, ld->err);
+        if (rc < 0)
+            return rc;
+        loaded(ld, take);
+    }
+    *data = dst;
+    return 0;
+}
+
 static int load_weight(struct loader *ld, struct weight *w)
 {
     const struct gguf_tensor *t = w->tensor;
-    if (!t)
-        return 0;
-    struct model *m = ld->m;
-    if (ld->opt->mode == SL_DENSE_ANON) {
-        uint8_t *dst = m->anon + ld->used;
-        ld->used += size_up(t->bytes, MEM_ALIGN);
-        const uint64_t piece = (uint64_t)64 << 20; /* progress is reported between pieces */
-        for (uint64_t at = 0; at < t->bytes; at += piece) {
-            uint64_t n = t->bytes - at < piece ? t->bytes - at : piece;
-            int rc = io_file_read_any(m->files[t->shard], dst + at, t->offset + at, (size_t)n,
-                                      ld->err);
-            if (rc < 0)
-                return rc;
-            ld->done += n;
-            if (ld->opt->on_load)
-                ld->opt->on_load(ld->opt->user, ld->done, ld->total);
-        }
-        w->data = dst;
-        return 0;
+    return t ? load_range(ld, ld->m->files[t->shard], t->offset, t->bytes, &w->data) : 0;
+}
+
+static int load_packed(struct loader *ld, struct layer *l)
+{
+    int rc = load_range(ld, l->packed, 0, io_file_size(l->packed), &l->gate_exps.data);
+    if (rc == 0) {
+        l->up_exps.data = l->gate_exps.data + l->gate_stride;
+        l->down_exps.data = l->up_exps.data + l->up_stride;
     }
-    if (!ld->maps[t->shard]) {
-        int rc = io_file_map(m->files[t->shard], &ld->maps[t->shard], ld->err);
-        if (rc < 0)
-            return rc;
-    }
-    w->data = ld->maps[t->shard] + t->offset;
-    if (ld->opt->mode == SL_DENSE_WARM)
-        warm(w->data, t->bytes);
-    ld->done += t->bytes;
-    if (ld->opt->on_load)
-        ld->opt->on_load(ld->opt->user, ld->done, ld->total);
-    return 0;
+    return rc;
 }
 
 static int load_layer(struct loader *ld, struct layer *l)
@@ -451,6 +482,8 @@ static int load_layer(struct loader *ld, struct layer *l)
     for (size_t i = 0; i < sizeof dense / sizeof *dense; i++)
         if ((rc = load_weight(ld, dense[i])) < 0)
             return rc;
+    if (ld->opt->experts && l->packed)
+        return load_packed(ld, l);
     for (size_t i = 0; ld->opt->experts && i < sizeof experts / sizeof *experts; i++)
         if ((rc = load_weight(ld, experts[i])) < 0)
             return rc;

@@ -25,7 +25,9 @@ struct layer {
     struct weight gate, up, down;                /* dense FFN; tensor NULL in routed layers */
     struct weight router;                        /* tensor NULL in dense layers */
     struct weight gate_exps, up_exps, down_exps; /* n_out and row_bytes of one expert */
-    size_t gate_stride, up_stride, down_stride;  /* bytes from expert to expert */
+    size_t gate_stride, up_stride, down_stride;  /* bytes of one expert's slice */
+    struct io_file *packed; /* where the experts are instead of their tensors, or NULL (borrowed) */
+    size_t packed_stride;   /* bytes from expert to expert there */
 };
 
 struct model {
@@ -37,7 +39,7 @@ struct model {
     const float *output_norm;
     double *rope_freqs; /* n_rot / 2 */
     /* Loading */
-    struct io_file **files; /* one per shard, owned */
+    struct io_file **files; /* one per shard, then those of packed layers; owned */
     int n_files;
     uint8_t *anon; /* matrices in our own memory */
     size_t anon_bytes;
@@ -69,6 +71,11 @@ double model_find_resident(const struct model *m, int n_probes);
 
 /* Open the shards. direct: try O_DIRECT. */
 int model_open_files(struct model *m, bool direct, struct sl_err *err);
+
+/* Experts from the tree of this kind in dir instead of the model's own tensors; after
+ * model_open_files. Refuses trees that do not belong to the model (packed_bind.c). */
+int model_use_packed(struct model *m, const char *dir, enum sl_packed kind, bool direct,
+                     struct sl_err *err);
 
 struct load_options {
     enum sl_dense_mode mode;

@@ -34,6 +34,7 @@ static const struct {
     [AX_GUESS] = {"guess", true, 4, {"none", "previous", "router", "log"}},
     [AX_POLICY] = {"policy", true, 3, {"echo", "lfu-decay", "lru"}},
     [AX_RESIZE] = {"resize", true, 2, {"never", "always"}}, /* the cache, before every call */
+    [AX_PACKED] = {"packed", true, 2, {"no", "yes"}},
 };
 
 const char *axis_name(enum axis a)
@@ -71,6 +72,8 @@ bool axis_applies(const struct subject *s, enum axis a, int level)
         return has_uring();
     if (a == AX_CHUNK)
         return chunk_widths[level] < s->n_prompt;
+    if (a == AX_PACKED)
+        return s->packed[0] != '\0';
     if (a == AX_FILE)
         return (level == FILE_SPLIT ? s->split : s->split_bare)[0] != '\0';
     return true;
@@ -147,6 +150,10 @@ void way_spec(const struct subject *s, const struct way *w, enum sl_kv_type kv,
     o->direct = l[AX_DIRECT] == 0;
     if (s->k > 0) {
         set_cache(s, l[AX_CACHE], o);
+        if (l[AX_PACKED] && l[AX_FILE] == FILE_ONE) { /* a split set is a model of its own */
+            o->packed = SL_PACKED_LOSSLESS;
+            o->packed_dir = s->packed;
+        }
         o->io_threads = l[AX_READS] == 0 ? 4 : 1;
         o->io_engine = readers[l[AX_READER]];
         o->overlap = l[AX_OVERLAP] == 0;
@@ -209,6 +216,8 @@ const char *way_check(const struct subject *s, const struct way *w, const struct
         return "another chunk width";
     if ((int)r->plan.dense_mode != l[AX_DENSE])
         return "another form of dense weights";
+    if ((r->plan.packed != 0) != (l[AX_PACKED] && l[AX_FILE] == FILE_ONE))
+        return "packed experts are not as asked";
     if (l[AX_DIRECT] == 1 && r->plan.direct)
         return "direct reads although switched off";
     if (l[AX_CPU] == 1 && strcmp(r->cpu_level, "scalar") != 0)

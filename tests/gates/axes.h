@@ -20,6 +20,7 @@ enum axis {
     AX_GUESS,
     AX_POLICY,
     AX_RESIZE,
+    AX_PACKED,
     AX_COUNT
 };
 #define AXIS_MAX_LEVELS 6
@@ -29,6 +30,7 @@ struct subject {
     char name[64];
     const char *path;
     char split[512], split_bare[512]; /* first shards of its split forms; "": none were made */
+    char packed[512];                 /* directory of its packed experts; "": none were made */
     const int32_t *ids;
     int n_prompt, n_step, n_ctx;
     int n_expert, k; /* of a layer; 0 for dense models */

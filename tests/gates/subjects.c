@@ -1,5 +1,6 @@
 #include "gates/subjects.h"
 #include "support/ggufsplit.h"
+#include "support/pack.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -29,6 +30,11 @@ static void make_splits(struct subject *s)
     snprintf(prefix, sizeof prefix, "%s/%s-bare", fixture_temp_dir(), flat);
     if (!good || !ggufsplit_write(s->path, prefix, 4, true, s->split_bare, sizeof s->split_bare))
         die("cannot split", s->path);
+    if (s->k == 0)
+        return;
+    snprintf(s->packed, sizeof s->packed, "%s/%s-packed", fixture_temp_dir(), flat);
+    if (!pack_write(s->path, s->packed, SL_PACKED_LOSSLESS))
+        die("cannot pack", s->path);
 }
 
 /* Expert counts come from the file itself. */

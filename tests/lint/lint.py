@@ -15,6 +15,7 @@ PARTS = "base thread io gguf quant kernels cache model text sample telemetry eng
 CLI_EXTRA = {
     "info": {"gguf", "quant"},
     "tokenize": {"gguf", "text"},
+    "pack": {"gguf", "io", "model", "quant", "thread"},
     "bench": {"bench"},
     "iobench": {"bench", "cache", "gguf", "model"},
     "plan": {"bench", "gguf", "io", "quant", "telemetry"},

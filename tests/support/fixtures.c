@@ -1,6 +1,6 @@
 #include "support/fixtures.h"
 
-#include <dirent.h>
+#include <ftw.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -189,18 +189,17 @@ void fixture_free_cases(struct real_case *c, int n)
 
 static char temp_dir[32];
 
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)st;
+    (void)kind;
+    (void)at;
+    return remove(path);
+}
+
 static void remove_temp_dir(void)
 {
-    DIR *d = opendir(temp_dir);
-    const struct dirent *e;
-    while (d && (e = readdir(d)) != NULL) {
-        char path[PATH_BYTES];
-        snprintf(path, sizeof path, "%s/%.255s", temp_dir, e->d_name);
-        unlink(path);
-    }
-    if (d)
-        closedir(d);
-    rmdir(temp_dir);
+    nftw(temp_dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
 const char *fixture_temp_dir(void)
