@@ -81,9 +81,11 @@ ALWAYS_INLINE __m256 widen_e8m0_half(__m128i e)
         _mm256_blendv_epi8(normal, subnormal, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), v)));
 }
 
-/* Prefetch bytes bytes at p, into the L2 cache: a prefetch into L1 occupies one of that cache's few
- * miss buffers (24 on Zen 4) until the line is there, and the loads of the rows in work wait behind
- * it (measured, Zen 4, Q4_K from memory: 11 against 24 GB/s). */
+/* Prefetches go into the L2 cache. One into L1 would occupy one of that cache's few miss buffers
+ * (24 on Zen 4) until the line is there, and the loads of the rows in work would wait behind it.
+ * Those into L2 are dropped where too many come at once or where their page is not yet in the TLB;
+ * so they are spread over the work. (Zen 4, one thread, GB/s of Q4_K and Q6_K from memory that is
+ * read at 32: sixteen rows' block at once into L1 9 and 7, into L2 21 and 12, spread 31 and 24.) */
 ALWAYS_INLINE void prefetch_bytes(const uint8_t *p, int bytes)
 {
 #pragma GCC unroll 32
@@ -91,10 +93,14 @@ ALWAYS_INLINE void prefetch_bytes(const uint8_t *p, int bytes)
         _mm_prefetch((const char *)(p + i), _MM_HINT_T1);
 }
 
+/* Prefetch the line at p when v is there: the compiler moves free prefetches, all of a block to its
+ * beginning. */
+#define PREFETCH_WITH(v, p) __asm__("prefetcht1 %1" : "+v"(v) : "m"(*(const uint8_t *)(p)))
+
 /* Rows are taken in groups that fill the SIMD lanes. While one group is multiplied, a coming group
  * is prefetched whole and in address order: that keeps the DRAM page streams few, where a prefetch
  * per row would open eight. How far ahead: whole groups, at least this many bytes (measured: 24 to
- * 32 KiB cover the latency, and fit into the L1 and L2 of every CPU at hand). */
+ * 150 KiB make no difference, 12 are too few for short rows). */
 #define PREFETCH_AHEAD ((size_t)24 << 10)
 
 ALWAYS_INLINE size_t groups_ahead(size_t group_bytes)
@@ -102,15 +108,16 @@ ALWAYS_INLINE size_t groups_ahead(size_t group_bytes)
     return (PREFETCH_AHEAD + group_bytes - 1) / group_bytes * group_bytes;
 }
 
-/* Where to prefetch while the group at `at` is in work: a coming group, behind the last one the
- * caller's `next`; NULL where there is nothing. */
+/* What to prefetch while the group at `at` is in work: a coming group, behind the last one the
+ * caller's `next`; where there is nothing the group itself, which costs next to nothing. */
 ALWAYS_INLINE const uint8_t *prefetch_from(const struct mat_args *a, size_t at, size_t group_bytes)
 {
     const size_t from = at + groups_ahead(group_bytes), end = (size_t)a->n_rows * a->row_bytes;
 
     if (from + group_bytes <= end)
         return a->w + from;
-    return from >= end && from - end + group_bytes <= a->next_bytes ? a->next + (from - end) : NULL;
+    return from >= end && from - end + group_bytes <= a->next_bytes ? a->next + (from - end)
+                                                                    : a->w + at;
 }
 
 /* Eight rows of weights, stride bytes apart (0: eight times the same row, for what is left over),
@@ -120,7 +127,7 @@ struct row_group {
     size_t stride;
     const void *x;
     int n_blocks;
-    const uint8_t *prefetch;
+    const uint8_t *prefetch; /* as many bytes as the rows have */
 };
 typedef __m256 gemv_group_fn(const struct row_group *g);
 
@@ -138,7 +145,7 @@ ALWAYS_INLINE void gemv_rows(const struct mat_args *a, int block_values, gemv_gr
         float *y = a->y + first;
         g.w = a->w + at;
         g.x = a->x;
-        g.prefetch = few ? NULL : prefetch_from(a, at, 8 * a->row_bytes);
+        g.prefetch = few ? g.w : prefetch_from(a, at, 8 * a->row_bytes);
         for (int t = 0; t < a->n_tok; t++, y += a->y_stride) {
             const __m256 sums = group(&g);
             if (few)
@@ -146,7 +153,7 @@ ALWAYS_INLINE void gemv_rows(const struct mat_args *a, int block_values, gemv_gr
             else
                 _mm256_storeu_ps(y, sums);
             g.x = (const uint8_t *)g.x + a->x_stride;
-            g.prefetch = NULL;
+            g.prefetch = g.w;
         }
     }
 }

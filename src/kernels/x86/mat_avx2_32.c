@@ -58,8 +58,7 @@ ALWAYS_INLINE __m256 group_q8_0(const struct row_group *g)
         __m128i d = _mm_setzero_si128();
         __m256i v[8];
 
-        if (g->prefetch)
-            prefetch_bytes(g->prefetch + at * 8, 8 * sizeof(struct blk_q8_0));
+        prefetch_bytes(g->prefetch + at * 8, 8 * sizeof(struct blk_q8_0));
         EIGHT_ROWS(ROW_Q8_0);
         acc = add_block(widen_f16(d), x, sum_lanes8(v), acc);
     }
@@ -84,8 +83,7 @@ ALWAYS_INLINE __m256 group_q4_0(const struct row_group *g)
         __m128i d = _mm_setzero_si128();
         __m256i v[8];
 
-        if (g->prefetch)
-            prefetch_bytes(g->prefetch + at * 8, 8 * sizeof(struct blk_q4_0));
+        prefetch_bytes(g->prefetch + at * 8, 8 * sizeof(struct blk_q4_0));
         EIGHT_ROWS(ROW_Q4_0);
         acc = add_block(widen_f16(d), x, _mm256_sub_epi32(sum_lanes8(v), bias), acc);
     }
@@ -111,8 +109,7 @@ ALWAYS_INLINE __m256 group_q4_1(const struct row_group *g)
         __m128i d = _mm_setzero_si128(), m = _mm_setzero_si128();
         __m256i v[8];
 
-        if (g->prefetch)
-            prefetch_bytes(g->prefetch + at * 8, 8 * sizeof(struct blk_q4_1));
+        prefetch_bytes(g->prefetch + at * 8, 8 * sizeof(struct blk_q4_1));
         EIGHT_ROWS(ROW_Q4_1);
         acc = add_block(widen_f16(d), x, sum_lanes8(v), acc);
         acc = add_block(widen_f16(m), x, _mm256_set1_epi32(x->sum), acc);
@@ -141,8 +138,7 @@ ALWAYS_INLINE __m256 group_mxfp4(const struct row_group *g)
         __m128i e = _mm_setzero_si128();
         __m256i v[8];
 
-        if (g->prefetch)
-            prefetch_bytes(g->prefetch + at * 8, 8 * sizeof(struct blk_mxfp4));
+        prefetch_bytes(g->prefetch + at * 8, 8 * sizeof(struct blk_mxfp4));
         EIGHT_ROWS(ROW_MXFP4);
         acc = add_block(widen_e8m0_half(e), x, _mm256_sub_epi32(sum_lanes8(v), bias), acc);
     }

@@ -16,10 +16,8 @@ static void gemm_group(const struct mat_args *a, const struct gemm_type *type, c
     for (int b = 0; b < n_blocks; b += type->tile_blocks) {
         const int left = n_blocks - b;
         const int n = left < type->tile_blocks ? left : type->tile_blocks;
-        if (prefetch) {
-            prefetch_bytes(prefetch, (int)(8 * tile_bytes));
-            prefetch += 8 * tile_bytes;
-        }
+        prefetch_bytes(prefetch, (int)(8 * tile_bytes));
+        prefetch += 8 * tile_bytes;
         type->unpack(w + (size_t)b * type->block_bytes, stride, n, &t);
         type->mul(&t, x + (size_t)b * type->act_bytes, a->x_stride, y, y_stride, n_tok, n);
     }
@@ -35,7 +33,7 @@ static void gemm_few_rows(const struct mat_args *a, const struct gemm_type *type
     for (int r = 0; r < a->n_rows; r++)
         for (int k = 0; k < a->n_tok; k += TOKENS) {
             const int n = a->n_tok - k < TOKENS ? a->n_tok - k : TOKENS;
-            gemm_group(a, type, a->w + (size_t)r * a->row_bytes, 0, NULL,
+            gemm_group(a, type, a->w + (size_t)r * a->row_bytes, 0, a->w,
                        a->x + (size_t)k * a->x_stride, n, y, 8);
             for (int i = 0; i < n; i++)
                 a->y[(size_t)(k + i) * a->y_stride + (size_t)r] = y[i * 8];

@@ -103,14 +103,13 @@ ALWAYS_INLINE __m256 group_ints(const struct row_group *g, const struct ints_typ
         __m256i isum[8], msum[8];
         uint16_t d[8], dmin[8];
 
-        if (g->prefetch)
-            prefetch_bytes(g->prefetch + (size_t)b * 8 * type->block_bytes,
-                           8 * (int)type->block_bytes);
         for (int r = 0; r < 8; r++) {
             const uint8_t *p = w + (size_t)r * g->stride;
             struct row_ints row;
             __m256i sum = _mm256_setzero_si256();
 
+            prefetch_bytes(g->prefetch + ((size_t)b * 8 + (size_t)r) * type->block_bytes,
+                           (int)type->block_bytes);
             type->open(p, &row);
             d[r] = type->d(p);
 #pragma GCC unroll 8

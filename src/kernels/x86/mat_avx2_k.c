@@ -67,16 +67,16 @@ ALWAYS_INLINE __m256 group_q4k(const struct row_group *g)
     __m256 acc = _mm256_setzero_ps();
 
     for (int b = 0; b < g->n_blocks; b++, x++) {
+        const uint8_t *ahead = g->prefetch + (size_t)b * 8 * sizeof *w;
         const __m128i sum32 = _mm_hadd_epi16(load128(x->sum16), load128(x->sum16 + 8));
         __m256i isum[8];
         __m128i msum[8];
         uint32_t dd[8];
 
-        if (g->prefetch)
-            prefetch_bytes(g->prefetch + (size_t)b * 8 * sizeof *w, 8 * sizeof *w);
         for (int r = 0; r < 8; r++) {
             const struct blk_q4_K *p = (const void *)((const uint8_t *)(w + b) +
                                                       (size_t)r * g->stride);
+            prefetch_bytes(ahead + (size_t)r * sizeof *w, sizeof *w);
             const __m256i sc = row_scales(p->scales, sum32, &msum[r]);
             __m256i sum = _mm256_setzero_si256();
             memcpy(&dd[r], p, 4);
@@ -115,16 +115,16 @@ ALWAYS_INLINE __m256 group_q5k(const struct row_group *g)
     __m256 acc = _mm256_setzero_ps();
 
     for (int b = 0; b < g->n_blocks; b++, x++) {
+        const uint8_t *ahead = g->prefetch + (size_t)b * 8 * sizeof *w;
         const __m128i sum32 = _mm_hadd_epi16(load128(x->sum16), load128(x->sum16 + 8));
         __m256i isum[8];
         __m128i msum[8];
         uint32_t dd[8];
 
-        if (g->prefetch)
-            prefetch_bytes(g->prefetch + (size_t)b * 8 * sizeof *w, 8 * sizeof *w);
         for (int r = 0; r < 8; r++) {
             const struct blk_q5_K *p = (const void *)((const uint8_t *)(w + b) +
                                                       (size_t)r * g->stride);
+            prefetch_bytes(ahead + (size_t)r * sizeof *w, sizeof *w);
             const __m256i sc = row_scales(p->scales, sum32, &msum[r]);
             const __m256i qh = load256(p->qh);
             __m256i sum = _mm256_setzero_si256();
@@ -180,15 +180,15 @@ ALWAYS_INLINE __m256 group_q6k(const struct row_group *g)
     __m256 acc = _mm256_setzero_ps();
 
     for (int b = 0; b < g->n_blocks; b++, x++) {
+        const uint8_t *ahead = g->prefetch + (size_t)b * 8 * sizeof *w;
         const __m256i sum16 = load256(x->sum16);
         __m256i isum[8];
         uint16_t d[8];
 
-        if (g->prefetch)
-            prefetch_bytes(g->prefetch + (size_t)b * 8 * sizeof *w, 8 * sizeof *w);
         for (int r = 0; r < 8; r++) {
             const struct blk_q6_K *p = (const void *)((const uint8_t *)(w + b) +
                                                       (size_t)r * g->stride);
+            prefetch_bytes(ahead + (size_t)r * sizeof *w, sizeof *w);
             const __m128i sb = load128(p->scales);
             const __m256i off = _mm256_slli_epi32(
                 _mm256_madd_epi16(_mm256_cvtepi8_epi16(sb), sum16), 5);

@@ -64,9 +64,7 @@ ALWAYS_INLINE __m256 group_small(const struct row_group *g, const struct small_t
     for (int b = 0; b < g->n_blocks; b++, w += type->block_bytes) {
         __m128i d = _mm_setzero_si128(), m = _mm_setzero_si128();
 
-        if (g->prefetch)
-            prefetch_bytes(g->prefetch + (size_t)b * 8 * type->block_bytes,
-                           8 * (int)type->block_bytes);
+        prefetch_bytes(g->prefetch + (size_t)b * 8 * type->block_bytes, 8 * (int)type->block_bytes);
         EIGHT_ROWS(ROW_D);
 #pragma GCC unroll 4
         for (int s = 0; s < type->steps; s++, x++) {
@@ -291,9 +289,8 @@ ALWAYS_INLINE __m256 group_nvfp4(const struct row_group *g)
     for (int b = 0; b < g->n_blocks; b++, w += sizeof(struct blk_nvfp4)) {
         const __m256i scales = load_scales_nvfp4(w, g->stride);
 
-        if (g->prefetch)
-            prefetch_bytes(g->prefetch + (size_t)b * 8 * sizeof(struct blk_nvfp4),
-                           8 * sizeof(struct blk_nvfp4));
+        prefetch_bytes(g->prefetch + (size_t)b * 8 * sizeof(struct blk_nvfp4),
+                       8 * sizeof(struct blk_nvfp4));
 #pragma GCC unroll 2
         for (int s = 0; s < 2; s++, x++) {
             const __m256i xq = load256(x->q);

@@ -314,6 +314,19 @@ ALWAYS_INLINE vint load_bytes(const struct lanes *l, size_t at)
 #endif
 }
 
+/* Part i of n of prefetching MAT_LANES blocks at ahead: at most two lines, when v is there. */
+ALWAYS_INLINE vint prefetch_part(vint v, const uint8_t *ahead, size_t block_bytes, int i, int n)
+{
+    const int bytes = MAT_LANES * (int)block_bytes;
+    const int line = (i * bytes / n + 63) / 64, end = ((i + 1) * bytes / n + 63) / 64;
+
+    if (line < end)
+        PREFETCH_WITH(v, ahead + 64 * (size_t)line);
+    if (line + 1 < end)
+        PREFETCH_WITH(v, ahead + 64 * ((size_t)line + 1));
+    return v;
+}
+
 #define MAX_BLOCK_BYTES 272 /* of 256 values of any type */
 
 /* Bytes [at, at + n) of n_rows rows (fewer than MAT_LANES) into buf, the last row repeated. */

@@ -185,7 +185,7 @@ static inline void gemm_groups(const struct gemm_pass *p, float *acc)
     const struct gemm_type *type = p->type;
     const int n_blocks = a->n_cols / type->size.values;
     const size_t tile_bytes = (size_t)type->tile_blocks * type->size.bytes;
-    const uint8_t *prefetch = p->prefetch;
+    const uint8_t *ahead = p->prefetch;
     struct tokens tok = {a->x + (size_t)p->first_tok * a->x_stride, a->x_stride, acc};
     struct tile t[MAX_GROUPS];
 
@@ -197,16 +197,13 @@ static inline void gemm_groups(const struct gemm_pass *p, float *acc)
         if (a->n_rows < MAT_LANES) {
             uint8_t buf[MAT_LANES * MAX_BLOCK_BYTES];
             l = pad_rows(a, at, (size_t)n * type->size.bytes, buf);
-            type->unpack(&l, n, t);
+            type->unpack(&l, buf, n, t);
         } else {
-            for (int g = 0; g < p->n_g; g++) {
+            for (int g = 0; g < p->n_g; g++, ahead += tile_bytes * MAT_LANES) {
                 l = lanes_at(p->w[g] + at, a->row_bytes);
-                type->unpack(&l, n, t + g);
+                type->unpack(&l, ahead, n, t + g);
             }
         }
-        if (prefetch)
-            prefetch_bytes(prefetch + at * MAT_LANES * (size_t)p->n_g,
-                           (int)(tile_bytes * MAT_LANES) * p->n_g);
         type->mul(t, tok, p->n_g, p->n_tok, n);
         tok.x += (size_t)n * type->size.act_bytes;
     }

@@ -12,16 +12,8 @@ struct gemv_rows {
     struct lanes l;
     const uint8_t *x[MAX_GEMV];
     int n_blocks;
-    const uint8_t *prefetch; /* as many bytes as the rows have, in address order; or NULL */
+    const uint8_t *ahead; /* what to prefetch: as many bytes as the rows have, in address order */
 };
-
-ALWAYS_INLINE void prefetch_block(const struct gemv_rows *g, int b, size_t block_bytes)
-{
-    const size_t bytes = MAT_LANES * block_bytes;
-
-    if (g->prefetch)
-        prefetch_bytes(g->prefetch + (size_t)b * bytes, (int)bytes);
-}
 
 /* ---- blocks of 256 ---- */
 
@@ -30,6 +22,7 @@ ALWAYS_INLINE void prefetch_block(const struct gemv_rows *g, int b, size_t block
 struct sink_k {
     struct k_type type;
     int n;
+    const uint8_t *ahead;
     const struct act_q256 *x[MAX_GEMV];
     union k_sums sums[MAX_GEMV];
     vint s[16][MAX_GEMV];
@@ -43,6 +36,7 @@ ALWAYS_INLINE void emit_sink_k(void *p, int i, vint w, bool in_place)
     const int per_group = k->type.group / 4, g = i / per_group;
     const int run = MAT_VNNI ? per_group : k->type.limit;
 
+    w = prefetch_part(w, k->ahead, k->type.block_bytes, i, 64);
 #pragma GCC unroll 4
     for (int t = 0; t < k->n; t++) {
         if (i % run == 0)
@@ -61,9 +55,8 @@ ALWAYS_INLINE void emit_sink_k(void *p, int i, vint w, bool in_place)
 ALWAYS_INLINE void gemv_k(struct gemv_rows g, const struct k_type type, const int n, vfloat *acc)
 {
     for (int b = 0; b < g.n_blocks; b++) {
-        struct sink_k k = {.type = type, .n = n};
+        struct sink_k k = {.type = type, .n = n, .ahead = g.ahead};
 
-        prefetch_block(&g, b, type.block_bytes);
         type.head(&g.l, &k.h);
 #pragma GCC unroll 4
         for (int t = 0; t < n; t++) {
@@ -78,6 +71,7 @@ ALWAYS_INLINE void gemv_k(struct gemv_rows g, const struct k_type type, const in
                                  v_add(k.isum[t], V_OP(srai_epi32)(k.high[t], MAT_VNNI ? 4 : 0)),
                                  &k.sums[t], k.x[t]->d, type);
         lanes_advance(&g.l, type.block_bytes);
+        g.ahead += MAT_LANES * type.block_bytes;
     }
 }
 
@@ -86,6 +80,7 @@ ALWAYS_INLINE void gemv_k(struct gemv_rows g, const struct k_type type, const in
 struct sink_32 {
     struct type32 type;
     int n;
+    const uint8_t *ahead;
     const struct act_q32 *x[MAX_GEMV];
     vint s[2][MAX_GEMV]; /* two chains: the lower and the upper four dwords */
     vint isum[MAX_GEMV], high[MAX_GEMV];
@@ -96,6 +91,7 @@ ALWAYS_INLINE void emit_sink_32(void *p, int i, vint w, bool in_place)
     struct sink_32 *k = p;
     const int run = MAT_VNNI || k->type.limit > 4 ? 4 : k->type.limit, c = i / 4;
 
+    w = prefetch_part(w, k->ahead, k->type.block_bytes, i, 8);
 #pragma GCC unroll 4
     for (int t = 0; t < k->n; t++) {
         if (i % run == 0)
@@ -122,10 +118,9 @@ ALWAYS_INLINE vfloat add_block32(vfloat acc, const struct head32 *h, vint isum,
 ALWAYS_INLINE void gemv_32(struct gemv_rows g, const struct type32 type, const int n, vfloat *acc)
 {
     for (int b = 0; b < g.n_blocks; b++) {
-        struct sink_32 k = {.type = type, .n = n};
+        struct sink_32 k = {.type = type, .n = n, .ahead = g.ahead};
         struct head32 h;
 
-        prefetch_block(&g, b, type.block_bytes);
 #pragma GCC unroll 4
         for (int t = 0; t < n; t++) {
             k.x[t] = (const struct act_q32 *)(const void *)g.x[t] + b;
@@ -140,6 +135,7 @@ ALWAYS_INLINE void gemv_32(struct gemv_rows g, const struct type32 type, const i
                                  v_add(k.isum[t], V_OP(srai_epi32)(k.high[t], MAT_VNNI ? 4 : 0)),
                                  k.x[t], type);
         lanes_advance(&g.l, type.block_bytes);
+        g.ahead += MAT_LANES * type.block_bytes;
     }
 }
 
@@ -195,14 +191,14 @@ ALWAYS_INLINE vfloat gemv_q8_0_rows(struct gemv_rows g, vfloat acc)
 #endif
         vint v[8], isum;
 
-        prefetch_block(&g, b, sizeof(struct blk_q8_0));
 #pragma GCC unroll 8
         for (int i = 0; i < 8; i++)
-            v[i] = dot_row_q8_0(&g.l, i, xq);
+            v[i] = prefetch_part(dot_row_q8_0(&g.l, i, xq), g.ahead, sizeof(struct blk_q8_0), i, 8);
         isum = sum_rows(v);
         if (MAT_VNNI)
             isum = v_add(isum, v_dwords(-128 * x->sum));
         acc = v_add_block(acc, load_f16(&g.l, 0), V_OP(set1_ps)(x->d), isum);
+        g.ahead += MAT_LANES * sizeof(struct blk_q8_0);
     }
     return acc;
 }
@@ -238,6 +234,7 @@ static inline void gemv_few_rows(const struct mat_args *a, struct block_size siz
         acc[t] = V_OP(setzero_ps)();
     for (int b = 0; b < a->n_cols / size.values; b++) {
         g.l = pad_rows(a, (size_t)b * size.bytes, size.bytes, buf);
+        g.ahead = buf;
         fn(&g, acc);
         for (int t = 0; t < n; t++)
             g.x[t] += size.act_bytes;
@@ -265,7 +262,7 @@ static inline void gemv_wide(const struct mat_args *a, struct block_size size, i
         vfloat acc[MAX_GEMV];
 
         g.l = lanes_at(a->w + at, a->row_bytes);
-        g.prefetch = prefetch_from(a, at, MAT_LANES * a->row_bytes);
+        g.ahead = prefetch_from(a, at, MAT_LANES * a->row_bytes);
         for (int t = 0; t < n; t++)
             acc[t] = V_OP(setzero_ps)();
         fn(&g, acc);

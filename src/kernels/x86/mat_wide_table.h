@@ -21,10 +21,11 @@
 
 /* unpack_NAME and mul_NAME. */
 #define TILE_K(name, type)                                                                         \
-    static void unpack_##name(const struct lanes *l, int n_blocks, struct tile *t)                 \
+    static void unpack_##name(const struct lanes *l, const uint8_t *ahead, int n_blocks,           \
+                              struct tile *t)                                                      \
     {                                                                                              \
         (void)n_blocks;                                                                            \
-        unpack_k(l, type, t);                                                                      \
+        unpack_k(l, ahead, type, t);                                                               \
     }                                                                                              \
     static void mul_##name(const struct tile *t, struct tokens tok, int n_g, int n_tok,            \
                            int n_blocks)                                                           \
@@ -33,9 +34,10 @@
         MUL_TOKENS(MUL_##name);                                                                    \
     }
 #define TILE_32(name, type)                                                                        \
-    static void unpack_##name(const struct lanes *l, int n_blocks, struct tile *t)                 \
+    static void unpack_##name(const struct lanes *l, const uint8_t *ahead, int n_blocks,           \
+                              struct tile *t)                                                      \
     {                                                                                              \
-        unpack_32(*l, n_blocks, type, t);                                                          \
+        unpack_32(*l, ahead, n_blocks, type, t);                                                   \
     }                                                                                              \
     static void mul_##name(const struct tile *t, struct tokens tok, int n_g, int n_tok,            \
                            int n_blocks)                                                           \
