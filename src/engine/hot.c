@@ -142,7 +142,8 @@ int hot_format(const struct hot_shape *shape, struct hot_row *rows, size_t n_row
 {
     struct emit e = {0};
     char line[96];
-    qsort(rows, n_rows, sizeof *rows, compare_rows);
+    if (n_rows)
+        qsort(rows, n_rows, sizeof *rows, compare_rows);
     model_line(shape, line, sizeof line);
     emit_add_text(&e, HEAD "\n");
     emit_add_text(&e, line);
