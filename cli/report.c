@@ -40,6 +40,8 @@ void report_mode(const struct sl_engine_plan *p, const char *traced)
     } else {
         fprintf(stderr, "mode: resident%s, dense %s", packed, dense_name(p->dense_mode));
     }
+    if (p->row_stream)
+        fprintf(stderr, ", embedding rows streamed");
     fprintf(stderr,
             ", threads %d, cpu %s, context %d, ubatch %d; MiB: dense %.1f, KV %.1f, "
             "compute %.1f",
@@ -157,6 +159,15 @@ static void print_cache(const struct run_report *r)
             (unsigned long long)d->evictions, (unsigned long long)d->rereads);
 }
 
+static void print_rows(const struct run_report *r)
+{
+    const struct sl_phase_stats *p = &r->stats.prompt, *d = &r->stats.decode;
+    if (r->plan.row_stream)
+        fprintf(stderr, "row-stream: %llu embedding rows read, %.1f MiB\n",
+                (unsigned long long)(p->rows_read + d->rows_read),
+                mib(p->row_bytes + d->row_bytes));
+}
+
 static void print_adapt(const struct run_report *r)
 {
     if (r->stats.cache_changes)
@@ -191,6 +202,7 @@ void report_print(struct run_report *r)
     } else {
         print_resident_decode(&s);
     }
+    print_rows(r);
     report_print_routing(r);
     print_memory(r);
 }

@@ -121,6 +121,8 @@ static void difference(const struct sl_phase_stats *a, const struct sl_phase_sta
         .misses = b->misses - a->misses,
         .evictions = b->evictions - a->evictions,
         .rereads = b->rereads - a->rereads,
+        .rows_read = b->rows_read - a->rows_read,
+        .row_bytes = b->row_bytes - a->row_bytes,
         .expected_reads = b->expected_reads - a->expected_reads,
         .spec_useful_bytes = b->spec_useful_bytes - a->spec_useful_bytes,
         .spec_wasted_bytes = b->spec_wasted_bytes - a->spec_wasted_bytes,

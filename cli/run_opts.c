@@ -131,6 +131,9 @@ static const struct opt_row ROWS[] = {
     {"--dense-weights", OPT_ENUM, AT(dense), NULL, 0, 0, "anon", NULL, NULL,
      "Weights that every token needs: read into own memory, mapped, or mapped and read once",
      G_STREAM, DENSE_WORDS},
+    {"--row-stream", OPT_FLAG, AT(row_stream), NULL, 0, 0, NULL, NULL, NULL,
+     "Read embedding rows when a token wants them instead of holding the table in memory", G_STREAM,
+     NULL},
 
     {"--packed", OPT_STR, AT(packed), "DIR", 0, 0, NULL, NULL, NULL,
      "Read the experts from the packed tree in DIR, one read each; without one of the next three "
@@ -376,6 +379,7 @@ void run_opts_engine(const struct run_args *a, struct sl_engine_options *opt)
     opt->io_split = (int)a->io_split;
     opt->direct = a->odirect != 0;
     opt->overlap = a->overlap != 0;
+    opt->row_stream = a->row_stream != 0;
     opt->prefetch = (int)a->prefetch;
     opt->predict_prefetch = a->predict_prefetch != 0;
     opt->predict_spec_max = (int)a->predict_spec_max;

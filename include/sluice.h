@@ -179,6 +179,9 @@ struct sl_engine_options {
     bool predict_log;      /* score guesses of the routing: sl_session_predictions */
     enum sl_packed packed;  /* all but SL_PACKED_LOSSLESS are lossy, and plan.marks says so */
     const char *packed_dir; /* of the manifest; NULL: the directory of the model file */
+    /* Read embedding rows when a token wants them instead of holding the table (dense_mode
+     * SL_DENSE_ANON); the bytes stay the same. */
+    bool row_stream;
 };
 
 /* Fill with the defaults of `sluice run`. Any thread. */
@@ -215,6 +218,7 @@ struct sl_engine_plan {
     uint64_t cache_max_bytes;          /* a cache that holds every expert; likewise */
     bool cache_auto;
     const char *direct_note;      /* why not direct; "" when direct */
+    bool row_stream;              /* the embedding table is not in memory */
     bool replay;                  /* a recorded routing is followed */
     double drop_cold, substitute; /* lossy options as they were given */
     bool drop_in_prefill;
@@ -466,6 +470,7 @@ struct sl_phase_stats {
     uint64_t bytes_read, reads;
     uint64_t hits, misses, evictions, rereads;
     uint64_t spec_useful_bytes, spec_wasted_bytes;
+    uint64_t rows_read, row_bytes; /* embedding rows, with row_stream; their time is in stall_s */
     uint64_t expected_reads; /* experts read before they were asked for: by a guess, or surely */
     /* Choices of an expert for a token in a layer; of these: taken from the recorded routing, left
      * out (drop_cold), owed to the cache (substitute), made layers early (route_ahead). */

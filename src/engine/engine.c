@@ -108,6 +108,17 @@ static void find_direct(struct sl_engine *e)
         engine_note(e, "reads are buffered: %s", e->plan.direct_note);
 }
 
+/* Where the output head is the same matrix it is needed whole. */
+static void choose_rows(struct sl_engine *e)
+{
+    struct model *m = e->model;
+    m->row_stream = e->opt.row_stream && m->head.tensor != m->embd.tensor;
+    e->plan.row_stream = m->row_stream;
+    if (e->opt.row_stream && !m->row_stream)
+        engine_note(e, "the embeddings are the output head too, which every token needs whole: "
+                       "--row-stream saves nothing");
+}
+
 /* A model that can draw tokens which have no text, or a text whose tokens it does not know. */
 static int check_vocab(const struct sl_engine *e, const char *path, struct sl_err *err)
 {
@@ -153,6 +164,7 @@ static int open_planned(struct sl_engine *e, const char *path, struct sl_err *er
     if ((rc = use_packed(e, path, err)) < 0 || (rc = routing_open(e, err)) < 0)
         return rc;
     find_direct(e);
+    choose_rows(e);
     e->plan.cpu_level = kernels_level_name(e->model->kernels.level);
     e->cache_layers = mem_calloc((size_t)e->model->cfg.n_layer, sizeof *e->cache_layers);
     if (!e->cache_layers)

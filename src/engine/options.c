@@ -145,6 +145,9 @@ int sl_engine_options_check(const struct sl_engine_options *o, struct sl_err *er
         return err_set(
             err, SL_E_ARG, "cache size",
             "a cache size was given, but experts are not streamed; leave one of the two out");
+    if (o->row_stream && o->dense_mode != SL_DENSE_ANON)
+        return err_set(err, SL_E_ARG, "--row-stream",
+                       "--row-stream is for --dense-weights anon: mapped rows are not held anyway");
     rc = check_routing(o, err);
     return rc < 0 ? rc : check_prefetch(o, err);
 }

@@ -106,6 +106,7 @@ struct snapshot {
     uint64_t majflt;
     struct cache_stats cache;
     struct route_counts route;
+    struct row_counts rows;
 };
 
 static void take(const struct sl_session *s, struct snapshot *n)
@@ -116,6 +117,7 @@ static void take(const struct sl_session *s, struct snapshot *n)
     n->compute = pool_busy(s->e->pool);
     n->majflt = sys_majflt();
     n->route = s->f.route_counts;
+    n->rows = s->f.rows;
     if (s->e->cache) {
         cache_get_stats(s->e->cache, &n->cache);
         n->busy = io_reader_busy(s->e->reader);
@@ -141,6 +143,9 @@ static void add_difference(struct sl_phase_stats *p, const struct snapshot *a,
     p->expected_reads += b->cache.expected_reads - a->cache.expected_reads;
     p->spec_useful_bytes += b->cache.spec_useful_bytes - a->cache.spec_useful_bytes;
     p->spec_wasted_bytes += b->cache.spec_wasted_bytes - a->cache.spec_wasted_bytes;
+    p->rows_read += b->rows.n - a->rows.n;
+    p->row_bytes += b->rows.bytes - a->rows.bytes;
+    p->stall_s += b->rows.wait_s - a->rows.wait_s;
     p->experts_routed += b->route.routed - a->route.routed;
     p->experts_replayed += b->route.replayed - a->route.replayed;
     p->experts_dropped += b->route.dropped - a->route.dropped;

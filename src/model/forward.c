@@ -121,6 +121,10 @@ static uint64_t lay_out(struct forward *f, uint8_t *base, int threads)
     f->rope_cos = take(&a, tok * (uint64_t)(c->n_rot / 2), sizeof(float));
     f->rope_sin = take(&a, tok * (uint64_t)(c->n_rot / 2), sizeof(float));
     f->packed = take(&a, tok, f->packed_stride);
+    if (f->m->row_stream) {
+        a.used = size_up(a.used, model_row_align(f->m));
+        f->row_window = take(&a, model_row_window(f->m), 1);
+    }
     f->logits = take(&a, FORWARD_LOGIT_ROWS * (uint64_t)c->n_vocab, sizeof(float));
     f->attn_scratch_floats = kern_attn_scratch(
         c->n_head / c->n_head_kv * forward_attn_tokens(c, f->max_tok), c->dim_k, c->dim_v);
@@ -167,30 +171,6 @@ void forward_close(struct forward *f)
 }
 
 /* ---- The batch ---- */
-
-struct embed_args {
-    struct forward *f;
-    const int32_t *ids;
-};
-
-static void embed_range(void *arg, int64_t begin, int64_t end, int tid)
-{
-    (void)tid;
-    const struct embed_args *e = arg;
-    const struct forward *f = e->f;
-    const struct weight *w = &f->m->embd;
-    const struct model_config *c = &f->m->cfg;
-    size_t half = (size_t)c->n_rot / 2;
-    for (int64_t t = begin; t < end; t++) {
-        float *x = f->x + (size_t)t * (size_t)c->n_embd;
-        quant_dequant(w->tensor->type, w->data + (size_t)e->ids[t] * w->row_bytes, x,
-                      (size_t)c->n_embd);
-        for (int i = 0; w->scale && i < c->n_embd; i++)
-            x[i] = x[i] * w->scale[0];
-        kern_rope_table(f->pos0 + t, f->m->rope_freqs, (int)half, c->rope_magnitude,
-                        f->rope_cos + (size_t)t * half, f->rope_sin + (size_t)t * half);
-    }
-}
 
 static bool finite_all(const float *x, size_t n)
 {
@@ -267,9 +247,7 @@ int forward_batch(struct forward *f, const int32_t *ids, int n, int pos0, bool p
     f->il = -1;
     watch_enter(f, SL_OP_EMBED);
     peek_begin(f);
-    struct embed_args e = {f, ids};
-    pool_for(f->pool, n, 4, embed_range, &e);
-    int rc = 0;
+    int rc = forward_embed(f, ids, err);
     for (int il = 0; il < f->m->cfg.n_layer && rc == 0; il++) {
         if (f->cancel && atomic_load(f->cancel))
             rc = err_set(err, SL_E_CANCELLED, "session", "cancelled");

@@ -24,6 +24,12 @@
 #define FORWARD_LOGIT_ROWS 8
 
 struct moe_job;
+
+/* Embedding rows that were read when a token wanted them. */
+struct row_counts {
+    uint64_t n, bytes;
+    double wait_s; /* wall time of these reads */
+};
 struct forward_watch;
 
 struct forward {
@@ -50,6 +56,7 @@ struct forward {
     struct moe_job *jobs;
     uint8_t *packed, *gathered;
     size_t packed_stride, gathered_stride;
+    uint8_t *row_window; /* one row of the embeddings as it is read; NULL: the table is in memory */
     float *attn_scratch; /* one piece per thread */
     size_t attn_scratch_floats;
     int group_rows; /* rows of gate, up, gathered */
@@ -62,6 +69,7 @@ struct forward {
 
     struct route_options route; /* set by the session after forward_open */
     struct route_counts route_counts;
+    struct row_counts rows;
     int64_t n_decoded; /* tokens of decode batches, in total */
 
     _Atomic int *cancel; /* owned by the session; not 0: stop at the next layer */
@@ -86,6 +94,9 @@ struct forward_sink {
 };
 int forward_batch(struct forward *f, const int32_t *ids, int n, int pos0, bool prompt,
                   const struct forward_sink *sink, struct sl_err *err);
+
+/* x = the embeddings of the batch's tokens; tables of angles for its positions. */
+int forward_embed(struct forward *f, const int32_t *ids, struct sl_err *err);
 
 /* ---- Operations, for arch/ files. il: the layer's number, for messages and the KV cache. ---- */
 

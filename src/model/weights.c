@@ -320,7 +320,7 @@ static uint64_t weight_bytes(const struct weight *w)
 
 uint64_t model_dense_bytes(const struct model *m)
 {
-    uint64_t n = weight_bytes(&m->embd) +
+    uint64_t n = (m->row_stream ? 0 : weight_bytes(&m->embd)) +
                  (m->head.tensor == m->embd.tensor ? 0 : weight_bytes(&m->head));
     for (int il = 0; il < m->cfg.n_layer; il++) {
         const struct layer *l = &m->layers[il];
@@ -546,7 +546,7 @@ int model_load(struct model *m, const struct load_options *opt, struct sl_err *e
             rc = err_set(err, SL_E_MEM, "model", "no memory for %llu MiB of weights",
                          (unsigned long long)(ld->total >> 20));
     }
-    if (rc == 0)
+    if (rc == 0 && !m->row_stream)
         rc = load_weight(ld, &m->embd);
     if (rc == 0 && m->head.tensor == m->embd.tensor)
         m->head.data = m->embd.data;

@@ -46,6 +46,8 @@ struct model {
     float *vectors; /* norms, biases: always copied, as binary32 */
     size_t vector_floats;
     bool experts_resident;
+    bool row_stream; /* embedding rows are read when a token wants them; set before sizes are asked
+                        for, and only where the head is a matrix of its own */
 };
 
 /* Bind every tensor that the architecture wants: shapes and types are checked, nothing is loaded.
@@ -53,6 +55,10 @@ struct model {
 int model_bind(const struct gguf *g, enum kern_level max_level, struct model **out,
                struct sl_err *err);
 void model_free(struct model **m);
+
+/* With row_stream: alignment and bytes of the window that a row is read through. */
+size_t model_row_align(const struct model *m);
+size_t model_row_window(const struct model *m);
 
 /* Bytes of matrices that every token needs, of all routed experts, and of the copied vectors. */
 uint64_t model_dense_bytes(const struct model *m);

@@ -32,6 +32,7 @@ static const struct {
     [AX_PARTS] = {"parts", true, 2, {"1", "3"}}, /* pieces that one expert's read is cut into */
     [AX_CALLS] = {"calls", false, 4, {"one", "five", "rewind", "last-only"}},
     [AX_GUESS] = {"guess", true, 4, {"none", "previous", "router", "log"}},
+    [AX_ROWS] = {"rows", false, 2, {"resident", "streamed"}}, /* of the embeddings */
     [AX_POLICY] = {"policy", true, 3, {"echo", "lfu-decay", "lru"}},
     [AX_RESIZE] = {"resize", true, 2, {"never", "always"}}, /* the cache, before every call */
     [AX_PACKED] = {"packed", true, 2, {"no", "yes"}},
@@ -148,6 +149,7 @@ void way_spec(const struct subject *s, const struct way *w, enum sl_kv_type kv,
     o->cpu = l[AX_CPU] == 1 ? SL_CPU_SCALAR : SL_CPU_AUTO;
     o->dense_mode = (enum sl_dense_mode)l[AX_DENSE];
     o->direct = l[AX_DIRECT] == 0;
+    o->row_stream = l[AX_ROWS] == 1 && o->dense_mode == SL_DENSE_ANON;
     if (s->k > 0) {
         set_cache(s, l[AX_CACHE], o);
         if (l[AX_PACKED] && l[AX_FILE] == FILE_ONE) { /* a split set is a model of its own */

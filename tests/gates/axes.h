@@ -18,6 +18,7 @@ enum axis {
     AX_PARTS,
     AX_CALLS,
     AX_GUESS,
+    AX_ROWS,
     AX_POLICY,
     AX_RESIZE,
     AX_PACKED,
