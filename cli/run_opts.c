@@ -184,7 +184,8 @@ static const struct opt_row ROWS[] = {
      "In decode, while the drive is idle, read what the next layer's router says of this layer's "
      "input",
      G_GUESS, NULL},
-    {"--predict-spec-max", OPT_INT, AT(predict_spec_max), "N", 1, 128, "default", "2", "experts",
+    {"--predict-spec-max", OPT_INT, AT(predict_spec_max), "N", 1, 128, "default",
+     "as many as a token uses", "experts",
      "At most so many experts of a layer are read by --predict-prefetch", G_GUESS, SPEC_DEFAULT},
     {"--predict-log", OPT_FLAG, AT(predict_log), NULL, 0, 0, NULL, NULL, NULL,
      "Report how often guesses of the next layer's experts were right", G_GUESS, NULL},

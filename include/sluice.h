@@ -173,10 +173,10 @@ struct sl_engine_options {
     int route_ahead;
     /* Reads on a guess, in decode, while the drive has nothing else to do; the bytes stay the same.
      * They want a cache, overlap and a reader that works beside computing. */
-    int prefetch;          /* what the previous token used, this many layers ahead; 0: off */
-    bool predict_prefetch; /* what the next layer's router says of this layer's input */
-    int predict_spec_max;  /* of that, at most this many experts of a layer; 0: 2 */
-    bool predict_log;      /* score guesses of the routing: sl_session_predictions */
+    int prefetch;           /* what the previous token used, this many layers ahead; 0: off */
+    bool predict_prefetch;  /* what the next layer's router says of this layer's input */
+    int predict_spec_max;   /* of that, at most this many experts of a layer; 0: as a token uses */
+    bool predict_log;       /* score guesses of the routing: sl_session_predictions */
     enum sl_packed packed;  /* all but SL_PACKED_LOSSLESS are lossy, and plan.marks says so */
     const char *packed_dir; /* of the manifest; NULL: the directory of the model file */
     /* Read embedding rows when a token wants them instead of holding the table (dense_mode

@@ -8,7 +8,6 @@
 #include "base/size.h"
 #include "telemetry/trace.h"
 
-#define GUESSES    2                   /* experts of a layer that --predict-prefetch names */
 #define SCRIPT_MAX ((uint64_t)1 << 30) /* bytes of the table that a recorded routing becomes */
 
 static const char *file_name(const char *path)
@@ -119,11 +118,12 @@ static int make_script(struct sl_engine *e, const struct trace *t, const char *p
     e->model->cfg.n_expert_used = s->k;
     e->route.script = s;
     e->plan.replay = true;
-    engine_mark(e,
-         "route-replay %s (recorded from %s: %lld prompt and %lld decoded tokens, %d experts per "
-         "token)",
-         file_name(path), t->model[0] ? t->model : "an unnamed model", (long long)s->n_tokens[0],
-         (long long)s->n_tokens[1], s->k);
+    engine_mark(
+        e,
+        "route-replay %s (recorded from %s: %lld prompt and %lld decoded tokens, %d experts per "
+        "token)",
+        file_name(path), t->model[0] ? t->model : "an unnamed model", (long long)s->n_tokens[0],
+        (long long)s->n_tokens[1], s->k);
     return rc;
 }
 
@@ -179,14 +179,16 @@ static int set_lossy(struct sl_engine *e, struct sl_err *err)
         rc = set_ahead(e, o->route_ahead, err);
     if (o->drop_cold > 0)
         engine_mark(e, "lossy: drops cold experts below %g x uniform%s%s", o->drop_cold,
-             o->drop_in_prefill ? ", in prompts too" : "",
-             o->drop_no_renorm ? ", not renormalised" : "");
+                    o->drop_in_prefill ? ", in prompts too" : "",
+                    o->drop_no_renorm ? ", not renormalised" : "");
     if (o->substitute > 0)
         engine_mark(e, "lossy: prefers cached experts by %g of the score range", o->substitute);
     e->plan.guesses = o->prefetch || o->predict_prefetch;
     e->plan.predict_log = o->predict_log;
     e->route.prefetch = o->prefetch;
-    e->route.guess = !o->predict_prefetch ? 0 : o->predict_spec_max ? o->predict_spec_max : GUESSES;
+    e->route.guess = !o->predict_prefetch  ? 0
+                     : o->predict_spec_max ? o->predict_spec_max
+                                           : e->model->cfg.n_expert_used;
     e->route.predict = o->predict_log;
     e->plan.drop_cold = o->drop_cold;
     e->plan.drop_in_prefill = o->drop_in_prefill;
