@@ -169,13 +169,13 @@ static const struct opt_row ROWS[] = {
      "Record every read, and the weights that each layer went through", G_WATCH, NULL},
     {"--compute-trace", OPT_STR, AT(compute_trace), "FILE", 0, 0, NULL, NULL, NULL,
      "Record the time of every operation of every layer", G_WATCH, NULL},
-    {"--ram-rate", OPT_FLOAT, AT(ram_rate), "GBPS", 0, 1e6, "0", "0: not known", "GB/s",
+    {"--ram-gb-s", OPT_FLOAT, AT(ram_rate), "GBPS", 0, 1e6, "0", "0: not known", "GB/s",
      "Rate at which all threads read memory, for the layered limit that --io-trace prints; "
      "sluice bench measures it",
      G_WATCH, NULL},
-    {"--kernel-rate", OPT_FLOAT, AT(kernel_rate), "GBPS", 0, 1e6, "0", "0: no limit", "GB/s",
+    {"--kernel-gb-s", OPT_FLOAT, AT(kernel_rate), "GBPS", 0, 1e6, "0", "0: no limit", "GB/s",
      "Rate of one thread's products from cache, likewise", G_WATCH, NULL},
-    {"--drive-rate", OPT_FLOAT, AT(drive_rate), "GBPS", 0, 1e6, "0", "0: not known", "GB/s",
+    {"--drive-gb-s", OPT_FLOAT, AT(drive_rate), "GBPS", 0, 1e6, "0", "0: not known", "GB/s",
      "Rate of the drive at the size of an expert's reads, likewise", G_WATCH, NULL},
     {"--prefetch", OPT_INT, AT(prefetch), "K", 0, 1023, "0", "0: off", "layers",
      "In decode, while the drive is idle, read what the previous token used in the next K layers",
@@ -316,7 +316,7 @@ int run_opts_check(const struct opt_cmd *cmd, const struct opt_seen *seen, const
             return err_set(err, SL_E_ARG, single[i],
                            "%s is for a single answer; --session takes requests", single[i]);
     }
-    static const char *const rates[] = {"--ram-rate", "--kernel-rate", "--drive-rate"};
+    static const char *const rates[] = {"--ram-gb-s", "--kernel-gb-s", "--drive-gb-s"};
     for (int i = 0; i < 3; i++) {
         if (opts_given(cmd, seen, rates[i]) && a->io_trace == NULL)
             return err_set(err, SL_E_ARG, rates[i], "%s is for the limit that --io-trace computes",

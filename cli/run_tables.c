@@ -92,8 +92,8 @@ void tables_print_limit(const struct limit *l, const struct report_summary *s)
     const struct limit_rates *r = &l->rates;
     double limit = limit_layered(l), whole = limit_whole(l);
     if (isnan(limit)) {
-        fprintf(stderr, "layered-limit: not computed: it wants decoded tokens, --ram-rate and "
-                        "--drive-rate\n");
+        fprintf(stderr, "layered-limit: not computed: it wants decoded tokens, --ram-gb-s and "
+                        "--drive-gb-s\n");
         return;
     }
     char kernel[48] = "";

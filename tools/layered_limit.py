@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The layered limit of a run, from the rows of its --io-trace (docs/telemetry.md).
 
-  layered_limit.py TRACE --ram-rate GBPS --drive-rate GBPS [--kernel-rate GBPS --threads N]
+  layered_limit.py TRACE --ram-gb-s GBPS --drive-gb-s GBPS [--kernel-gb-s GBPS --threads N]
 
 Per decoded token: head / R + sum over layers of [dense / R + max(missed / drive, hit / R) + one expert / R where
 anything was missed], R being the smaller of the memory's rate and the kernels' rate times threads. Prints JSON: tokens,
@@ -40,14 +40,14 @@ def limits(path, ram, drive, kernel=0.0, threads=1):
 def main():
     a = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     a.add_argument("trace")
-    a.add_argument("--ram-rate", type=float, required=True, help="GB/s, all threads")
-    a.add_argument("--drive-rate", type=float, required=True, help="GB/s")
-    a.add_argument("--kernel-rate", type=float, default=0, help="GB/s of one thread; 0: no limit")
+    a.add_argument("--ram-gb-s", type=float, required=True, help="GB/s, all threads")
+    a.add_argument("--drive-gb-s", type=float, required=True, help="GB/s")
+    a.add_argument("--kernel-gb-s", type=float, default=0, help="GB/s of one thread; 0: no limit")
     a.add_argument("--threads", type=int, default=1)
     a = a.parse_args()
-    if a.ram_rate <= 0 or a.drive_rate <= 0:
+    if a.ram_gb_s <= 0 or a.drive_gb_s <= 0:
         sys.exit("rates are above 0")
-    print(json.dumps(limits(a.trace, 1e9 * a.ram_rate, 1e9 * a.drive_rate, 1e9 * a.kernel_rate,
+    print(json.dumps(limits(a.trace, 1e9 * a.ram_gb_s, 1e9 * a.drive_gb_s, 1e9 * a.kernel_gb_s,
                             a.threads)))
 
 

@@ -13,7 +13,7 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MODEL = os.path.join(ROOT, "models", "storyteller.gguf")
 N_TOKENS, N_LAYER, K = 10, 6, 2
-RATES = ["--ram-rate", "30", "--kernel-rate", "12.5", "--drive-rate", "1.5"]
+RATES = ["--ram-gb-s", "30", "--kernel-gb-s", "12.5", "--drive-gb-s", "1.5"]
 failures = []
 
 

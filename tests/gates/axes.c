@@ -36,6 +36,7 @@ static const struct {
     [AX_POLICY] = {"policy", true, 3, {"echo", "lfu-decay", "lru"}},
     [AX_RESIZE] = {"resize", true, 2, {"never", "always"}}, /* the cache, before every call */
     [AX_PACKED] = {"packed", true, 2, {"no", "yes"}},
+    [AX_WATCH] = {"watch", false, 2, {"nobody", "all"}},
 };
 
 const char *axis_name(enum axis a)
@@ -141,6 +142,7 @@ void way_spec(const struct subject *s, const struct way *w, enum sl_kv_type kv,
     spec->n_step = s->n_step;
     spec->piece = l[AX_CALLS] == CALLS_FIVE ? 5 : 0;
     spec->rewind = l[AX_CALLS] == CALLS_REWIND;
+    spec->watch = l[AX_WATCH] == 1;
     spec->last_only = l[AX_CALLS] == CALLS_LAST;
     o->n_ctx = s->n_ctx;
     o->k_type = o->v_type = kv;
@@ -229,5 +231,8 @@ const char *way_check(const struct subject *s, const struct way *w, const struct
         strcmp(r->cpu_level, "scalar") == 0)
         return "the scalar level although the CPU has vectors";
 #endif
-    return s->k > 0 ? check_cache(s, w, r) : NULL;
+    const char *wrong = NULL;
+    if (l[AX_WATCH] == 1)
+        wrong = watcher_check(&r->watcher, &r->stats, r->info.n_layer_routed, s->k);
+    return wrong == NULL && s->k > 0 ? check_cache(s, w, r) : wrong;
 }

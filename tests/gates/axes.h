@@ -22,6 +22,7 @@ enum axis {
     AX_POLICY,
     AX_RESIZE,
     AX_PACKED,
+    AX_WATCH,
     AX_COUNT
 };
 #define AXIS_MAX_LEVELS 6

@@ -137,8 +137,10 @@ int run_model(const struct run_spec *spec, struct run_result *out, struct sl_err
         struct sl_observer obs = {
             .on_logits = spec->last_only ? NULL : on_logits, .on_experts = on_experts, .user = out};
         sl_session_observe(s, &obs);
-        rc = feed(e, s, spec, out, err);
+        rc = spec->watch ? watcher_start(&out->watcher, s, err) : 0;
     }
+    if (rc == 0)
+        rc = feed(e, s, spec, out, err);
     sl_session_close(&s);
     sl_engine_close(&e);
     return rc;

@@ -2,7 +2,7 @@
 #ifndef SUPPORT_RUN_H
 #define SUPPORT_RUN_H
 
-#include "sluice.h"
+#include "support/watch.h"
 
 struct run_spec {
     const char *path;
@@ -13,6 +13,7 @@ struct run_spec {
     int piece;          /* the prompt goes in calls of so many tokens; 0: in one call */
     bool rewind;        /* forget the prompt's second half once and evaluate it again */
     bool resize;        /* the cache gets another size before every call */
+    bool watch;         /* somebody looks at everything that happens inside */
     bool last_only;     /* no logits observer: rows before n_prompt - 1 stay 0 */
 };
 
@@ -26,6 +27,7 @@ struct run_result {
     struct sl_engine_plan plan; /* its strings too; copies of two of them follow */
     char io_engine[16], cpu_level[16];
     struct sl_stats stats;
+    struct watcher watcher; /* of watch */
 };
 
 /* Open, evaluate, close. 0 or the failing call's code, *err filled. The result is to be freed in
