@@ -308,20 +308,6 @@ int run_opts_check(const struct opt_cmd *cmd, const struct opt_seen *seen, const
     if (a->cache_mb == 0 && opts_given(cmd, seen, "--cache-ceil-mb"))
         return err_set(err, SL_E_ARG, "--cache-ceil-mb",
                        "--cache-mb 0 means no cache; --cache-ceil-mb cannot bound it");
-    static const char *const single[] = {"--prompt",      "--file",    "--token-ids",
-                                         "--chatml",      "--ids-out", "--logits-out",
-                                         "--experts-out", "--progress"};
-    for (size_t i = 0; a->session && i < sizeof single / sizeof *single; i++) {
-        if (opts_given(cmd, seen, single[i]))
-            return err_set(err, SL_E_ARG, single[i],
-                           "%s is for a single answer; --session takes requests", single[i]);
-    }
-    static const char *const rates[] = {"--ram-gb-s", "--kernel-gb-s", "--drive-gb-s"};
-    for (int i = 0; i < 3; i++) {
-        if (opts_given(cmd, seen, rates[i]) && a->io_trace == NULL)
-            return err_set(err, SL_E_ARG, rates[i], "%s is for the limit that --io-trace computes",
-                           rates[i]);
-    }
     if (a->q4 + a->q3 + a->q2 > 1)
         return err_set(err, SL_E_ARG, "--4bit",
                        "--4bit, --q3-experts and --2bit exclude each other");
@@ -347,6 +333,26 @@ size_t run_opts_model_rows(struct opt_row *rows, size_t max)
     return n;
 }
 
+/* What `sluice run` alone offers. */
+static int check_own(const struct opt_seen *seen, const struct run_args *a, struct sl_err *err)
+{
+    static const char *const single[] = {"--prompt",      "--file",    "--token-ids",
+                                         "--chatml",      "--ids-out", "--logits-out",
+                                         "--experts-out", "--progress"};
+    for (size_t i = 0; a->session && i < sizeof single / sizeof *single; i++) {
+        if (opts_given(&RUN, seen, single[i]))
+            return err_set(err, SL_E_ARG, single[i],
+                           "%s is for a single answer; --session takes requests", single[i]);
+    }
+    static const char *const rates[] = {"--ram-gb-s", "--kernel-gb-s", "--drive-gb-s"};
+    for (int i = 0; i < 3; i++) {
+        if (opts_given(&RUN, seen, rates[i]) && a->io_trace == NULL)
+            return err_set(err, SL_E_ARG, rates[i], "%s is for the limit that --io-trace computes",
+                           rates[i]);
+    }
+    return SL_OK;
+}
+
 int run_opts_parse(int argc, char **argv, struct run_args *a)
 {
     struct opt_seen seen;
@@ -354,7 +360,7 @@ int run_opts_parse(int argc, char **argv, struct run_args *a)
     int rc = opts_begin(&RUN, argc, argv, a, &seen);
     if (rc != OPTS_GO)
         return rc;
-    if (run_opts_check(&RUN, &seen, a, &err) < 0) {
+    if (run_opts_check(&RUN, &seen, a, &err) < 0 || check_own(&seen, a, &err) < 0) {
         opts_fail(&err);
         return EXIT_USAGE;
     }
