@@ -126,6 +126,10 @@ static const struct opt_row ROWS[] = {
      "Cut each expert's read into N page-aligned pieces", G_STREAM, NULL},
     {"--odirect", OPT_SWITCH, AT(odirect), NULL, 0, 0, "on", NULL, NULL,
      "Read experts past the page cache where the file system can", G_STREAM, NULL},
+    {"--io-two-wave", OPT_FLAG, AT(two_wave), NULL, 0, 0, NULL, NULL, NULL,
+     "Experimental: read the gate and up matrices of a layer's experts first and start with them "
+     "while the down matrices are read",
+     G_STREAM, NULL},
     {"--overlap", OPT_SWITCH, AT(overlap), NULL, 0, 0, "on", NULL, NULL,
      "Compute cached experts while missing ones are read", G_STREAM, NULL},
     {"--dense-weights", OPT_ENUM, AT(dense), NULL, 0, 0, "anon", NULL, NULL,
@@ -387,6 +391,7 @@ void run_opts_engine(const struct run_args *a, struct sl_engine_options *opt)
     opt->direct = a->odirect != 0;
     opt->overlap = a->overlap != 0;
     opt->row_stream = a->row_stream != 0;
+    opt->two_wave = a->two_wave != 0;
     opt->prefetch = (int)a->prefetch;
     opt->predict_prefetch = a->predict_prefetch != 0;
     opt->predict_spec_max = (int)a->predict_spec_max;

@@ -133,6 +133,7 @@ struct sl_engine_options {
     int io_split;   /* page-aligned chunks per expert read, 1..64 */
     bool direct;    /* try O_DIRECT */
     bool overlap;   /* compute hits while misses are read */
+    bool two_wave;  /* read gate and up of a layer's experts before down (experimental) */
     int n_ctx;      /* tokens of context; 0: min(model's, 4096, what fits) */
     int ubatch;     /* tokens per prompt chunk; 0: the widest that is cheap */
     enum sl_kv_type k_type, v_type;

@@ -57,7 +57,7 @@ void cache_top_up_ahead(struct cache *c)
         int slot = pick_slot(c);
         if (slot < 0)
             break;
-        cache_start_load(c, slot, a->layer, a->next_expert++, &q);
+        cache_start_load(c, slot, a->layer, a->next_expert++, &q, &q);
         c->slot[slot].spec = true;
         c->pool[c->slot[slot].pool].n_spec++;
         a->n_open++;

@@ -41,6 +41,8 @@ struct cache_config {
     int threads;        /* compute threads */
     int split;          /* page-aligned chunks per expert, >= 1 */
     bool overlap;       /* false: a pass waits for its reads before it hands anything out */
+    bool two_wave;      /* last parts are read behind all others, and an expert is handed out when
+                           only its last part is missing: see cache_pass_await */
     int guesses_open;   /* experts that are read on a guess at once; 0: one */
     const char *policy; /* a name of cache/policy.h; NULL: the default */
     /* Decide everything, read and hold nothing: for replays. There is no reader, parts need no
@@ -103,6 +105,9 @@ int cache_pass_next(struct cache *c, int *index, struct expert_view *view, struc
 #define CACHE_NOT_READY 2
 int cache_pass_try(struct cache *c, int max_count, int *index, struct expert_view *view,
                    struct sl_err *err);
+/* With two_wave: wait until the last part of a held expert is there (its place is in the view
+ * already); without, it always is. 0, or negative as cache_pass_next. */
+int cache_pass_await(struct cache *c, int index, struct sl_err *err);
 void cache_pass_release(struct cache *c, int index);
 /* Take what has landed and let the drive go on with what is queued, in the middle of a computation
  * that may take longer than the reads in flight. By the thread that drives the cache; cheap when

@@ -67,7 +67,7 @@ void cache_read_expected(struct cache *c)
             break;
         c->slot[slot].spec = c->slot[slot].expected = true;
         c->pool[c->slot[slot].pool].n_spec++;
-        cache_start_load(c, slot, e->layer, e->expert, &q);
+        cache_start_load(c, slot, e->layer, e->expert, &q, &q);
         a->n_open++;
         c->stats.expected_reads++;
     }

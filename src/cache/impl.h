@@ -48,6 +48,7 @@ struct load {
     struct io_req *req;
     const struct io_req *bad; /* the first that failed */
     int n_left;
+    int n_first, first_left; /* of all parts but the last */
     int slot;
     int tag;   /* of the cache when its reads were submitted */
     bool spec; /* nobody had asked for the expert then */
@@ -186,8 +187,10 @@ void cache_free_slot(struct cache *c, int slot);
 bool cache_reclaim_slot(struct cache *c, struct slot_pool *p);
 /* No pass wants what was read ahead into slot: free it, now or when it lands. */
 void cache_waste_slot(struct cache *c, int slot);
-/* Append the reads of an expert into slot to q; the slot is then READING. */
-void cache_start_load(struct cache *c, int slot, int layer, int expert, struct req_chain *q);
+/* Append the reads of an expert into slot to q, of its last part to last (may be q); the slot is
+ * then READING. */
+void cache_start_load(struct cache *c, int slot, int layer, int expert, struct req_chain *q,
+                      struct req_chain *last);
 void cache_submit_chain(struct cache *c, struct req_chain *q);
 /* Take what has arrived; wait: block until something has. False: nothing came. */
 bool cache_reap_loads(struct cache *c, bool wait);
@@ -207,6 +210,8 @@ void cache_tell_policy(struct cache *c);
 /* pass.c: called by load.c when the slot of an item has landed; bad: NULL or the request that
  * failed (the slot is then already free). */
 void cache_land_item(struct cache *c, int item, const struct io_req *bad);
+/* All but the last part of the item's expert has landed. */
+void cache_land_first(struct cache *c, int item);
 
 /* expect.c */
 void cache_forget_expected(struct cache *c, int layer); /* not yet begun; -1: of all layers */

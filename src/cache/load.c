@@ -77,7 +77,8 @@ static void add_part(struct cache *c, struct load *l, const struct cache_part *p
     }
 }
 
-void cache_start_load(struct cache *c, int slot, int layer, int expert, struct req_chain *q)
+void cache_start_load(struct cache *c, int slot, int layer, int expert, struct req_chain *q,
+                      struct req_chain *last)
 {
     struct cache_slot *s = &c->slot[slot];
     const struct cache_layer *ly = &c->layers[layer];
@@ -89,8 +90,14 @@ void cache_start_load(struct cache *c, int slot, int layer, int expert, struct r
     l->slot = slot;
     l->n_left = 0;
     l->bad = NULL;
-    for (int j = 0; j < ly->n_parts && !c->cfg.dry; j++)
-        add_part(c, l, &ly->part[j], expert, s->base + k->part_at[j], q);
+    l->n_first = 0;
+    for (int j = 0; j < ly->n_parts && !c->cfg.dry; j++) {
+        bool first = j + 1 < ly->n_parts;
+        add_part(c, l, &ly->part[j], expert, s->base + k->part_at[j], first ? q : last);
+        if (first)
+            l->n_first = l->n_left;
+    }
+    l->first_left = l->n_first;
     if (c->cfg.dry) {
         l->next = c->dry_load;
         c->dry_load = l;
@@ -215,8 +222,11 @@ bool cache_reap_loads(struct cache *c, bool wait)
         } else if (!l->bad) {
             l->bad = r;
         }
+        bool first = r - l->req < l->n_first && --l->first_left == 0;
         if (--l->n_left == 0)
             finish_load(c, l);
+        else if (first && c->cfg.two_wave && !l->bad && c->slot[l->slot].item >= 0)
+            cache_land_first(c, c->slot[l->slot].item);
         r = next;
     }
     return any;

@@ -36,8 +36,9 @@ static int take_transit(struct cache *c)
 static void issue_reads(struct cache *c)
 {
     struct pass *p = &c->pass;
-    struct req_chain q;
+    struct req_chain q, last;
     cache_init_chain(&q);
+    cache_init_chain(&last);
     bool dry = false; /* no transit slot is left */
     int window = p->order == CACHE_ASCENDING ? cache_transit(c)->n : INT32_MAX;
     int i = p->issue_from, first = -1; /* first: stays planned */
@@ -54,7 +55,7 @@ static void issue_reads(struct cache *c)
             first = first < 0 ? i : first;
             continue;
         }
-        cache_start_load(c, it->slot, p->layer, it->expert, &q);
+        cache_start_load(c, it->slot, p->layer, it->expert, &q, c->cfg.two_wave ? &last : &q);
         c->slot[it->slot].item = i;
         it->state = ITEM_READING;
         p->n_planned--;
@@ -62,6 +63,7 @@ static void issue_reads(struct cache *c)
     }
     p->issue_from = first < 0 ? i : first;
     cache_submit_chain(c, &q);
+    cache_submit_chain(c, &last);
 }
 
 void cache_land_item(struct cache *c, int item, const struct io_req *bad)
@@ -70,19 +72,31 @@ void cache_land_item(struct cache *c, int item, const struct io_req *bad)
     struct pass_item *it = &p->item[item];
     p->n_reading--;
     if (!bad) {
-        it->state = ITEM_READY;
         if (it->early)
             c->stats.spec_useful_bytes += c->slot[it->slot].read_bytes;
-        cache_push_ready(p, item);
+        if (it->state == ITEM_READING) { /* else its first parts were enough for that */
+            it->state = ITEM_READY;
+            cache_push_ready(p, item);
+        }
         return;
     }
-    it->state = ITEM_DONE;
+    if (it->state != ITEM_HELD)
+        it->state = ITEM_DONE;
     it->slot = -1;
     if (p->err.code)
         return;
     char where[sizeof p->err.where];
     snprintf(where, sizeof where, "layer %d, expert %d", p->layer, it->expert);
     err_set(&p->err, bad->err.code, where, "%s: %s", where, bad->err.msg);
+}
+
+void cache_land_first(struct cache *c, int item)
+{
+    struct pass_item *it = &c->pass.item[item];
+    if (it->state != ITEM_READING || it->early)
+        return;
+    it->state = ITEM_READY;
+    cache_push_ready(&c->pass, item);
 }
 
 static void drain_reads(struct cache *c)
@@ -253,6 +267,29 @@ int cache_pass_try(struct cache *c, int max_count, int *index, struct expert_vie
     return hand_out(c, max_count < 0 ? 0 : (uint32_t)max_count, false, index, view, err);
 }
 
+int cache_pass_await(struct cache *c, int index, struct sl_err *err)
+{
+    struct pass *p = &c->pass;
+    const struct pass_item *it = &p->item[index];
+    assert(p->open && index >= 0 && index < p->n && it->state == ITEM_HELD);
+    if (!p->err.code && c->slot[it->slot].state == SLOT_READY)
+        return 0;
+    double t0 = clock_now(), stall0 = c->stats.stall_s;
+    while (!p->err.code && c->slot[it->slot].state == SLOT_READING && wait_for_read(c))
+        if (c->cfg.overlap && !p->err.code)
+            issue_reads(c);
+    if (!p->err.code && c->slot[it->slot].state != SLOT_READY)
+        err_set(&p->err, SL_E_INTERNAL, "cache", "the reader lost %d reads", c->n_open);
+    int rc = p->err.code;
+    if (rc) {
+        drain_reads(c);
+        if (err)
+            *err = p->err;
+    }
+    c->stats.mgmt_s += clock_now() - t0 - (c->stats.stall_s - stall0);
+    return rc;
+}
+
 void cache_pass_release(struct cache *c, int index)
 {
     double t0 = clock_now();
@@ -261,7 +298,9 @@ void cache_pass_release(struct cache *c, int index)
     struct pass_item *it = &p->item[index];
     it->state = ITEM_DONE;
     p->n_held--;
-    if (c->slot[it->slot].pool == c->geo.n_classes) {
+    /* a slot whose last part is still being read goes back at the pass's end */
+    if (it->slot >= 0 && c->slot[it->slot].pool == c->geo.n_classes &&
+        c->slot[it->slot].state == SLOT_READY) {
         cache_free_slot(c, it->slot);
         it->slot = -1;
     }

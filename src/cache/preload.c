@@ -41,7 +41,7 @@ static int read_hints(struct cache *c, const struct cache_hint *hint, size_t n)
             break;
         struct req_chain q;
         cache_init_chain(&q);
-        cache_start_load(c, cache_pop_slot(p), h->layer, h->expert, &q);
+        cache_start_load(c, cache_pop_slot(p), h->layer, h->expert, &q, &q);
         cache_submit_chain(c, &q);
         n_read++;
     }

@@ -200,6 +200,7 @@ void plan_cache_config(const struct sl_engine *e, struct cache_config *cfg)
                                  .threads = e->plan.threads,
                                  .split = e->opt.io_split,
                                  .overlap = e->opt.overlap,
+                                 .two_wave = e->opt.two_wave,
                                  .policy = e->opt.cache_policy};
 }
 

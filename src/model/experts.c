@@ -153,6 +153,11 @@ int experts_compute(struct expert_group *g, int il, struct sl_err *err)
     pool_for(f->pool, g->n_rows, 1, activate_range, g);
     if (g->bad)
         return forward_numeric(err, il, "expert's activation");
+    for (int i = 0; f->cache && i < g->n_jobs; i++) {
+        int rc = cache_pass_await(f->cache, f->jobs[i].index, err);
+        if (rc < 0)
+            return rc;
+    }
     pool_for(f->pool, (int64_t)g->n_jobs * ((n + g->unit - 1) / g->unit), 1, down_range, g);
     if (g->wide)
         pool_for(f->pool, g->n_rows, 4, accumulate_range, g);

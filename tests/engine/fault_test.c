@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,12 @@
 #include "engine/engine.h"
 #include "io/fake.h"
 #include "support/fixtures.h"
+
+#ifdef SLUICE_URING
+#include <liburing.h>
+
+#include "io/uring.h"
+#endif
 
 #define N_PROMPT 12
 #define N_ALL    16
@@ -27,6 +34,12 @@ static int make_fake(void *user, int in_flight, struct io_reader **out, struct s
     return io_fake_create(user, in_flight, out, err);
 }
 
+/* How reads are issued in the tests to come. */
+static struct {
+    int split;
+    bool two_wave, no_overlap;
+} knobs;
+
 static struct sl_engine_options options(int slots, int ubatch)
 {
     struct sl_engine_options o;
@@ -37,6 +50,9 @@ static struct sl_engine_options options(int slots, int ubatch)
     o.stream = SL_STREAM_ON;
     o.cache_slots = slots;
     o.cache_floor_mb = 0;
+    o.io_split = knobs.split ? knobs.split : 1;
+    o.two_wave = knobs.two_wave;
+    o.overlap = !knobs.no_overlap;
     return o;
 }
 
@@ -204,6 +220,81 @@ static void test_cancel(void **state)
     }
 }
 
+/* With chunks, waves and without overlap. */
+static void test_knobs(void **state)
+{
+    (void)state;
+    knobs.two_wave = true;
+    check_reads(false, 0, 5);
+    check_reads(false, model->topk + 2, 1);
+    knobs.split = 3;
+    check_reads(false, model->topk, 64);
+    check_reads(true, 0, 7);
+    knobs.no_overlap = true;
+    check_reads(false, model->topk, 5);
+    test_a_slow_drive(state);
+    test_cancel(state);
+    memset(&knobs, 0, sizeof knobs);
+}
+
+#ifdef SLUICE_URING
+/* The kernel reports an error for one completion, or cuts it short, in prompt and decode. */
+static struct {
+    int64_t at, n;
+    int res; /* 1: half of what was read */
+} kernel;
+
+static int peek_badly(struct io_uring *ring, struct io_uring_cqe **cqe)
+{
+    int rc = io_real_ring_calls.peek(ring, cqe);
+    if (rc == 0 && kernel.n++ == kernel.at)
+        (*cqe)->res = kernel.res == 1 ? (*cqe)->res / 2 : kernel.res;
+    return rc;
+}
+
+static int run_uring(void)
+{
+    struct sl_engine *e;
+    struct sl_session *s;
+    struct sl_err err;
+    int failed = 0;
+    struct sl_engine_options o = options(model->topk, 5);
+    o.io_engine = SL_IO_URING;
+    kernel.n = 0;
+    assert_int_equal(engine_open_with(model->path, &o, NULL, &e, &err), 0);
+    if (strcmp(e->reader->ops->name, "uring") != 0)
+        print_message("io_uring is not to be had here\n");
+    assert_int_equal(sl_session_open(e, &s, &err), 0);
+    go_on(s, &failed, 1);
+    sl_session_close(&s);
+    sl_engine_close(&e);
+    return failed;
+}
+
+static void test_uring_errors(void **state)
+{
+    (void)state;
+    struct io_ring_calls calls = io_real_ring_calls;
+    calls.peek = peek_badly;
+    io_ring_calls_replace(&calls);
+    kernel.at = -1;
+    assert_int_equal(run_uring(), 0);
+    int64_t n = kernel.n, tries = 0;
+    int failed = 0;
+    for (kernel.at = 0; kernel.at < n; kernel.at += n / 12 + 1, tries++) {
+        kernel.res = -EIO;
+        failed += run_uring();
+        kernel.res = 1;
+        assert_int_equal(run_uring(), 0);
+        kernel.res = -ECANCELED;
+        assert_int_equal(run_uring(), 0);
+    }
+    if (n > 0) /* a read ahead may fail without anybody missing it */
+        assert_true(failed > 0 && failed <= tries);
+    io_ring_calls_replace(NULL);
+}
+#endif
+
 /* Open, evaluate and close with the n-th allocation refused; 0 or the first error. */
 static int run_without_memory(int64_t n, const struct sl_engine_options *o)
 {
@@ -323,6 +414,10 @@ int main(void)
         cmocka_unit_test(test_a_dying_drive),
         cmocka_unit_test(test_a_slow_drive),
         cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_knobs),
+#ifdef SLUICE_URING
+        cmocka_unit_test(test_uring_errors),
+#endif
         cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_opening_and_closing_leaves_nothing),
     };

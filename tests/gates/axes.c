@@ -30,6 +30,7 @@ static const struct {
     [AX_OVERLAP] = {"overlap", true, 2, {"on", "off"}},
     [AX_DIRECT] = {"direct", false, 2, {"on", "off"}},
     [AX_PARTS] = {"parts", true, 2, {"1", "3"}}, /* pieces that one expert's read is cut into */
+    [AX_WAVES] = {"waves", true, 2, {"1", "2"}},
     [AX_CALLS] = {"calls", false, 4, {"one", "five", "rewind", "last-only"}},
     [AX_GUESS] = {"guess", true, 4, {"none", "previous", "router", "log"}},
     [AX_ROWS] = {"rows", false, 2, {"resident", "streamed"}}, /* of the embeddings */
@@ -162,6 +163,7 @@ void way_spec(const struct subject *s, const struct way *w, enum sl_kv_type kv,
         o->io_engine = readers[l[AX_READER]];
         o->overlap = l[AX_OVERLAP] == 0;
         o->io_split = l[AX_PARTS] == 0 ? 1 : 3;
+        o->two_wave = l[AX_WAVES] == 1;
         spec->resize = l[AX_RESIZE] == 1 && l[AX_CACHE] != CACHE_RESIDENT;
         set_guess(l, o);
         o->cache_policy = axes[AX_POLICY].levels[l[AX_POLICY]];

@@ -16,6 +16,7 @@ enum axis {
     AX_OVERLAP,
     AX_DIRECT,
     AX_PARTS,
+    AX_WAVES,
     AX_CALLS,
     AX_GUESS,
     AX_ROWS,
