@@ -148,11 +148,19 @@ static void apply_penalties(struct sampler *s)
 /* Id of the highest logit; the lowest of equals. */
 static int32_t find_highest(const float *x, int n)
 {
+    float max[8] = {x[0], x[0], x[0], x[0], x[0], x[0], x[0], x[0]}; /* independent chains */
     int32_t best = 0;
+    int i = 0;
 
-    for (int i = 1; i < n; i++)
-        if (x[i] > x[best])
-            best = i;
+    for (; i + 8 <= n; i += 8)
+        for (int j = 0; j < 8; j++)
+            max[j] = x[i + j] > max[j] ? x[i + j] : max[j];
+    for (; i < n; i++)
+        max[0] = x[i] > max[0] ? x[i] : max[0];
+    for (int j = 1; j < 8; j++)
+        max[0] = max[j] > max[0] ? max[j] : max[0];
+    while (x[best] < max[0])
+        best++;
     return best;
 }
 

@@ -95,13 +95,13 @@ ALWAYS_INLINE vint v_high4(vint q)
     return v_low4(V_OP(srli_epi16)(q, 4));
 }
 
-/* low's bits where mask has ones, high's elsewhere. */
-ALWAYS_INLINE vint v_select(vint low, vint high, int mask)
+/* low, and those bits of high that mask has. */
+ALWAYS_INLINE vint v_merge(vint low, vint high, int mask)
 {
 #if MAT_LANES == 16
-    return _mm512_ternarylogic_epi32(v_bytes(mask), low, high, 0xca);
+    return _mm512_ternarylogic_epi32(low, high, v_bytes(mask), 0xf8);
 #else
-    return v_or(v_and(low, v_bytes(mask)), v_and(high, v_bytes(~mask)));
+    return v_or(low, v_and(high, v_bytes(mask)));
 #endif
 }
 
@@ -225,6 +225,9 @@ ALWAYS_INLINE void lanes_advance(struct lanes *l, size_t bytes)
 {
     for (int i = 0; i < N_QUADS; i++)
         l->p[i] += bytes;
+    /* Not loop-invariant for the compiler: it would keep dozens of sums with constants in memory,
+     * where addressing modes do the same for nothing. */
+    __asm__("" : "+r"(l->stride), "+r"(l->stride3));
 }
 
 /* Byte at of row r (r a constant). */

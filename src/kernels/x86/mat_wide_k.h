@@ -80,8 +80,6 @@ ALWAYS_INLINE vint move_bit(vint v, int j, int to)
 
 ALWAYS_INLINE void walk_q5k(const struct lanes *l, emit_fn *emit, void *sink)
 {
-    const vint m5 = v_bytes(31);
-
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
         vint qh[4];
@@ -93,9 +91,8 @@ ALWAYS_INLINE void walk_q5k(const struct lanes *l, emit_fn *emit, void *sink)
 #pragma GCC unroll 4
             for (int i = 0; i < 4; i++) {
                 const int low = c * 16 + half * 4 + i;
-                const vint q1 = V_OP(srli_epi16)(q[i], 4);
-                emit(sink, low, v_and(v_select(q[i], move_bit(qh[i], 2 * c, 4), 15), m5), false);
-                emit(sink, low + 8, v_and(v_select(q1, move_bit(qh[i], 2 * c + 1, 4), 15), m5),
+                emit(sink, low, v_merge(v_low4(q[i]), move_bit(qh[i], 2 * c, 4), 16), false);
+                emit(sink, low + 8, v_merge(v_high4(q[i]), move_bit(qh[i], 2 * c + 1, 4), 16),
                      false);
             }
         }
@@ -128,8 +125,6 @@ ALWAYS_INLINE void head_q6k(const struct lanes *l, struct k_head *h)
  */
 ALWAYS_INLINE void walk_q6k(const struct lanes *l, emit_fn *emit, void *sink)
 {
-    const vint m6 = v_bytes(63);
-
 #pragma GCC unroll 4
     for (int at = 0; at < 4; at++) {
         const size_t ql = offsetof(struct blk_q6_K, ql) + (size_t)(at / 2 * 64 + at % 2 * 16);
@@ -142,10 +137,9 @@ ALWAYS_INLINE void walk_q6k(const struct lanes *l, emit_fn *emit, void *sink)
 #pragma GCC unroll 4
             for (int run = 0; run < 4; run++) {
                 const vint q = run % 2 ? ql1[i] : ql0[i];
-                const vint low = run < 2 ? q : V_OP(srli_epi16)(q, 4);
+                const vint low = run < 2 ? v_low4(q) : v_high4(q);
                 const vint high = run == 2 ? qh[i] : move_bit(qh[i], 2 * run, 4);
-                emit(sink, at / 2 * 32 + run * 8 + at % 2 * 4 + i,
-                     v_and(v_select(low, high, 15), m6), false);
+                emit(sink, at / 2 * 32 + run * 8 + at % 2 * 4 + i, v_merge(low, high, 48), false);
             }
     }
 }
@@ -215,10 +209,10 @@ ALWAYS_INLINE void walk_q3k(const struct lanes *l, emit_fn *emit, void *sink)
             for (int i = 0; i < 4; i++)
 #pragma GCC unroll 4
                 for (int run = 0; run < 4; run++) {
-                    const vint low = run ? V_OP(srli_epi16)(q[i], 2 * run) : q[i];
-                    const vint high = move_bit(qh[i], half * 4 + run, 2);
+                    const vint low = v_and(run ? V_OP(srli_epi16)(q[i], 2 * run) : q[i],
+                                           v_bytes(3));
                     emit(sink, half * 32 + run * 8 + at * 4 + i,
-                         v_and(v_select(low, high, 3), v_bytes(7)), false);
+                         v_merge(low, move_bit(qh[i], half * 4 + run, 2), 4), false);
                 }
         }
     }
