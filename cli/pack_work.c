@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "quant/quant.h"
 
 #include <stdatomic.h>
@@ -14,10 +15,12 @@
 struct batch {
     const struct pack_source *src;
     const struct packed_layer *l;
-    uint64_t first, n; /* experts */
-    uint8_t *out;      /* n * stride bytes */
-    uint8_t *raw; /* one part of n experts, as the model has it; NULL: nothing is requantised */
-    float *rows;  /* a row for each thread */
+    uint64_t first, n;   /* experts */
+    uint8_t *out;        /* n * stride bytes */
+    uint8_t *raw;        /* one part of n experts, as the model has it */
+    const uint8_t *data; /* where it begins in raw */
+    size_t raw_bytes;
+    float *rows;                    /* a row for each thread */
     uint64_t row_room;              /* floats */
     const struct packed_part *part; /* being requantised */
     _Atomic int64_t bad;            /* a row that could not be, or -1 */
@@ -48,7 +51,7 @@ static void requantise_rows(void *arg, int64_t begin, int64_t end, int tid)
     for (int64_t i = begin; i < end; i++) {
         uint64_t expert = (uint64_t)i / p->rows, r = (uint64_t)i % p->rows;
         uint8_t *dst = b->out + expert * b->l->stride + p->at + r * to;
-        if (!quant_dequant(p->source->type, b->raw + (uint64_t)i * from, row, n) ||
+        if (!quant_dequant(p->source->type, b->data + (uint64_t)i * from, row, n) ||
             !quant_quantise(p->type, row, dst, n))
             atomic_store(&b->bad, i);
     }
@@ -68,21 +71,22 @@ static int requantise(struct batch *b, struct sl_err *err)
                    (unsigned long long)((uint64_t)bad % p->rows), quant_type_info(p->type)->name);
 }
 
-/* The experts of one part lie one behind the other in the model. */
+/* The experts of one part lie one behind the other in the model. They are read in whole blocks of
+ * the file's alignment, straight into raw. */
 static int read_part(struct batch *b, struct sl_err *err)
 {
     const struct packed_part *p = b->part;
     struct io_file *f = b->src->files[p->source->shard];
     uint64_t size = source_bytes(p), at = p->source->offset + b->first * size;
-    if (requantised(p)) {
-        int rc = io_file_read_any(f, b->raw, at, (size_t)(b->n * size), err);
+    uint64_t from = size_down(at, io_file_align(f)), need = at - from + b->n * size;
+    int rc = io_file_read(f, b->raw, from, (size_t)size_up(need, io_file_align(f)), (size_t)need,
+                          err);
+    b->data = b->raw + (at - from);
+    if (rc < 0 || requantised(p))
         return rc < 0 ? rc : requantise(b, err);
-    }
-    int rc = 0;
-    for (uint64_t i = 0; rc == 0 && i < b->n; i++)
-        rc = io_file_read_any(f, b->out + i * b->l->stride + p->at, at + i * size, (size_t)size,
-                              err);
-    return rc;
+    for (uint64_t i = 0; i < b->n; i++)
+        memcpy(b->out + i * b->l->stride + p->at, b->data + i * size, (size_t)size);
+    return 0;
 }
 
 static int fill(struct batch *b, struct sl_err *err)
@@ -114,20 +118,23 @@ static void give_and_hash(void *arg, int tid)
 static int take_memory(struct batch *b, struct sl_err *err)
 {
     uint64_t out = b->l->stride, raw = 0, row = 0;
+    size_t align = mem_page_size();
     for (int i = 0; i < b->l->n_parts; i++) {
         const struct packed_part *p = &b->l->part[i];
-        uint64_t size = requantised(p) ? source_bytes(p) : 0;
-        raw = size > raw ? size : raw;
+        size_t a = io_file_align(b->src->files[p->source->shard]);
+        align = a > align ? a : align;
+        raw = source_bytes(p) > raw ? source_bytes(p) : raw;
         row = requantised(p) && p->row_values > row ? p->row_values : row;
     }
     uint64_t n = BATCH_BYTES / (out + raw);
     b->n = n < 1 ? 1 : n > b->l->n_experts ? b->l->n_experts : n;
     b->row_room = row;
     b->out = mem_alloc((size_t)(b->n * out));
-    b->raw = raw ? mem_alloc((size_t)(b->n * raw)) : NULL;
+    b->raw_bytes = (size_t)(b->n * raw) + 2 * align;
+    b->raw = mem_map(b->raw_bytes, 0);
     b->rows = row ? mem_calloc((size_t)pool_threads(b->src->pool), (size_t)row * sizeof *b->rows)
                   : NULL;
-    if (b->out && (b->raw || !raw) && (b->rows || !row))
+    if (b->out && b->raw && (b->rows || !row))
         return 0;
     return err_set(err, SL_E_MEM, "pack", "no memory for %llu MiB of experts",
                    (unsigned long long)(b->n * (out + raw) >> 20));
@@ -150,7 +157,7 @@ int pack_make_layer(const struct pack_source *src, const struct packed_layer *l,
     }
     sha256_end(&b.sha, sha256);
     mem_free(b.out);
-    mem_free(b.raw);
+    mem_unmap(b.raw, b.raw_bytes);
     mem_free(b.rows);
     return rc;
 }
