@@ -1,10 +1,11 @@
 #include "engine/hot.h"
 
+#include "base/fpenv.h"
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "model/packed.h"
 #include "telemetry/emit.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,13 +64,13 @@ static bool take_number(const char **p, const char *to, bool last, uint64_t most
 
 static void model_line(const struct hot_shape *shape, char *line, size_t size)
 {
-    snprintf(line, size, "# model=%016" PRIx64 " n_layer=%d n_expert=%d", shape->model,
-             shape->n_layer, shape->n_expert);
+    snprintf(line, size, "# model=%s n_layer=%d n_expert=%d", shape->model, shape->n_layer,
+             shape->n_expert);
 }
 
 static int parse_head(struct parse *s, const struct hot_shape *shape)
 {
-    char want[96];
+    char want[160];
     model_line(shape, want, sizeof want);
     if (!is_line(s, HEAD))
         return fail(s, "not a list of hot experts: '" HEAD "' is expected");
@@ -141,7 +142,7 @@ int hot_format(const struct hot_shape *shape, struct hot_row *rows, size_t n_row
                size_t *n, struct sl_err *err)
 {
     struct emit e = {0};
-    char line[96];
+    char line[160];
     if (n_rows)
         qsort(rows, n_rows, sizeof *rows, compare_rows);
     model_line(shape, line, sizeof line);
@@ -167,31 +168,11 @@ int hot_format(const struct hot_shape *shape, struct hot_row *rows, size_t n_row
 
 /* ---- Of an engine ---------------------------------------------------------------------------- */
 
-static uint64_t add_bytes(uint64_t h, const void *data, size_t n)
+static int shape_of(const struct sl_engine *e, struct hot_shape *shape, struct sl_err *err)
 {
-    const uint8_t *p = data;
-    for (size_t i = 0; i < n; i++) /* FNV-1a */
-        h = (h ^ p[i]) * UINT64_C(0x100000001b3);
-    return h;
-}
-
-/* Names, shapes, types and places of all tensors, and the sizes of the files. */
-static struct hot_shape shape_of(const struct sl_engine *e)
-{
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < gguf_n_tensors(e->gguf); i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(e->gguf, i);
-        uint64_t v[] = {t->type,    (uint64_t)t->n_dims, t->dims[0],         t->dims[1], t->dims[2],
-                        t->dims[3], t->offset,           (uint64_t)t->shard, t->bytes};
-        h = add_bytes(h, t->name, strlen(t->name) + 1);
-        h = add_bytes(h, v, sizeof v);
-    }
-    for (int i = 0; i < gguf_n_shards(e->gguf); i++) {
-        uint64_t size = gguf_shard_size(e->gguf, i);
-        h = add_bytes(h, &size, sizeof size);
-    }
-    h = add_bytes(h, e->model->cfg.name, strlen(e->model->cfg.name));
-    return (struct hot_shape){h, e->model->cfg.n_layer, e->model->cfg.n_expert};
+    shape->n_layer = e->model->cfg.n_layer;
+    shape->n_expert = e->model->cfg.n_expert;
+    return packed_identify(e->gguf, e->model->files, shape->model, err);
 }
 
 /* Tokens that went through each layer: the experts that they used, by experts per token. */
@@ -223,16 +204,20 @@ int sl_engine_set_hot_experts(struct sl_engine *e, const char *text, size_t n, c
 {
     struct hot_row *rows = NULL;
     struct cache_hint *hint = NULL;
-    size_t n_rows;
+    size_t n_rows = 0;
     *n_read = 0;
     if (!e->cache || n == 0)
         return 0;
-    struct hot_shape shape = shape_of(e);
-    int rc = hot_parse(text, n, name, &shape, &rows, &n_rows, err);
+    struct hot_shape shape;
+    int rc = shape_of(e, &shape, err);
+    if (rc == 0)
+        rc = hot_parse(text, n, name, &shape, &rows, &n_rows, err);
     if (rc == 0 && n_rows)
         rc = make_hints(e, rows, n_rows, &hint, err);
     if (rc == 0 && n_rows) {
+        uint64_t fp = fpenv_enter(); /* the policy computes with what it is told */
         *n_read = cache_preload(e->cache, hint, n_rows);
+        fpenv_restore(fp);
         mem_free(e->hot);
         e->hot = rows;
         e->n_hot = n_rows;
@@ -249,7 +234,10 @@ int sl_engine_get_hot_experts(const struct sl_engine *e, char **text, size_t *n,
     *n = 0;
     if (!e->cache)
         return 0;
-    struct hot_shape shape = shape_of(e);
+    struct hot_shape shape;
+    int rc = shape_of(e, &shape, err);
+    if (rc)
+        return rc;
     size_t n_expert = (size_t)shape.n_expert, all = (size_t)shape.n_layer * n_expert, n_rows = 0;
     struct hot_row *rows = mem_calloc(all, sizeof *rows);
     if (!rows)
@@ -264,7 +252,7 @@ int sl_engine_get_hot_experts(const struct sl_engine *e, char **text, size_t *n,
             rows[n_rows++] = (struct hot_row){(int32_t)(i / n_expert), (int32_t)(i % n_expert),
                                               sum < UINT32_MAX ? (uint32_t)sum : UINT32_MAX};
     }
-    int rc = hot_format(&shape, rows, n_rows, text, n, err);
+    rc = hot_format(&shape, rows, n_rows, text, n, err);
     mem_free(rows);
     return rc;
 }

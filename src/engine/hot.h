@@ -1,7 +1,7 @@
 /* hot.h: which experts a model used most, as a text file that outlives the run:
  *
  *     # hot_experts v1
- *     # model=0123456789abcdef n_layer=48 n_expert=128
+ *     # model=0123456789abcdef... n_layer=48 n_expert=128
  *     layer,expert,uses
  *     3,17,812
  *
@@ -10,12 +10,13 @@
 #define ENGINE_HOT_H
 
 #include "base/err.h"
+#include "base/sha256.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
 struct hot_shape {
-    uint64_t model; /* its identity */
+    char model[SHA256_HEX]; /* its identity, as packed_identify gives it */
     int n_layer, n_expert;
 };
 struct hot_row {

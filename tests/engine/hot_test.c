@@ -130,7 +130,7 @@ static void test_another_models_list(void **state)
 static void test_damaged_lists(void **state)
 {
     (void)state;
-    static const struct hot_shape shape = {0xabc, 2, 3};
+    static const struct hot_shape shape = {"0000000000000abc", 2, 3};
     static const char head[] = "# hot_experts v1\n# model=0000000000000abc n_layer=2 n_expert=3\n"
                                "layer,expert,uses\n";
     static const struct {

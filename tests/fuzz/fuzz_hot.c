@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct hot_shape shape = {UINT64_C(0x0123456789abcdef), 3, 4};
+static const struct hot_shape shape = {"0123456789abcdef", 3, 4};
 
 static void check(bool ok)
 {
