@@ -67,7 +67,7 @@ void cache_top_up_ahead(struct cache *c)
 
 void cache_read_ahead(struct cache *c, int layer)
 {
-    double t0 = clock_now();
+    struct cache_span span = cache_begin_span(c);
     bool ok = layer >= 0 && layer < c->cfg.n_layers && c->layers[layer].n_parts > 0 &&
               !(c->pass.open && c->pass.layer == layer);
     cache_poll_loads(c);
@@ -77,5 +77,5 @@ void cache_read_ahead(struct cache *c, int layer)
     }
     if (ok)
         cache_top_up_ahead(c);
-    c->stats.mgmt_s += clock_now() - t0;
+    cache_end_span(c, span);
 }

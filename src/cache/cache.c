@@ -271,11 +271,11 @@ void cache_destroy(struct cache **cp)
 
 void cache_prompt_begin(struct cache *c)
 {
-    double t0 = clock_now();
+    struct cache_span span = cache_begin_span(c);
     c->in_prompt = true;
     cache_forget_expected(c, -1);
     memset(c->routed, 0, (size_t)c->geo.n_experts * sizeof *c->routed);
-    c->stats.mgmt_s += clock_now() - t0;
+    cache_end_span(c, span);
 }
 
 void cache_prompt_end(struct cache *c)

@@ -177,7 +177,7 @@ struct cache_stats {
     uint64_t bytes_read, reads;
     uint64_t spec_useful_bytes, spec_wasted_bytes;
     uint64_t expected_reads; /* experts whose reads cache_expect began */
-    double stall_s;          /* pass_next waited and nothing was ready */
+    double stall_s;          /* nothing was ready: waiting for reads, and handing them over */
     double mgmt_s;           /* time inside the cache's calls, without the stall */
     uint64_t resident_bytes; /* slots that hold an expert */
 };

@@ -79,7 +79,7 @@ void cache_read_expected(struct cache *c)
 
 void cache_expect(struct cache *c, int layer, const int32_t *ids, int n, bool sure)
 {
-    double t0 = clock_now();
+    struct cache_span span = cache_begin_span(c);
     struct ahead *a = &c->ahead;
     bool ok = layer >= 0 && layer < c->cfg.n_layers && c->layers[layer].n_parts > 0 &&
               !(c->pass.open && c->pass.layer == layer) && can_read_ahead(c);
@@ -94,5 +94,5 @@ void cache_expect(struct cache *c, int layer, const int32_t *ids, int n, bool su
         cache_poll_loads(c);
         cache_read_expected(c);
     }
-    c->stats.mgmt_s += clock_now() - t0;
+    cache_end_span(c, span);
 }

@@ -132,6 +132,7 @@ struct cache {
     struct ahead ahead;
     bool in_prompt;
     struct cache_stats stats;
+    double handing_s;       /* inside the reader\'s submit */
     cache_read_fn *on_read; /* NULL: nobody watches */
     void *read_user;
     int tag;
@@ -192,6 +193,22 @@ void cache_waste_slot(struct cache *c, int slot);
 void cache_start_load(struct cache *c, int slot, int layer, int expert, struct req_chain *q,
                       struct req_chain *last);
 void cache_submit_chain(struct cache *c, struct req_chain *q);
+/* One call of the cache in its statistics: what is not waiting for reads (wait_for_read) or handing
+ * them over is management. Handing over counts as waiting: nobody computes meanwhile, and it is the
+ * system's work on the reads, the first touch of their memory included. */
+struct cache_span {
+    double begin_s, stall_s, handing_s;
+};
+static inline struct cache_span cache_begin_span(const struct cache *c)
+{
+    return (struct cache_span){clock_now(), c->stats.stall_s, c->handing_s};
+}
+static inline void cache_end_span(struct cache *c, struct cache_span s)
+{
+    const double handing = c->handing_s - s.handing_s;
+    c->stats.mgmt_s += clock_now() - s.begin_s - (c->stats.stall_s - s.stall_s) - handing;
+    c->stats.stall_s += handing;
+}
 /* Take what has arrived; wait: block until something has. False: nothing came. */
 bool cache_reap_loads(struct cache *c, bool wait);
 

@@ -125,8 +125,11 @@ void cache_submit_chain(struct cache *c, struct req_chain *q)
 {
     if (c->on_read)
         stamp(c, q);
-    if (q->n)
-        io_reader_submit(c->reader, q->head, q->n);
+    if (q->n == 0)
+        return;
+    double t0 = clock_now();
+    io_reader_submit(c->reader, q->head, q->n);
+    c->handing_s += clock_now() - t0;
 }
 
 /* All requests of l are back: publish the slot, or free it. */

@@ -113,7 +113,7 @@ void cache_note_routing(struct cache *c, int layer, const int32_t *ids, int n_to
 int cache_pass_begin(struct cache *c, int layer, const int32_t *ids, const int32_t *counts, int n,
                      enum cache_order order, struct sl_err *err)
 {
-    double t0 = clock_now();
+    struct cache_span span = cache_begin_span(c);
     int rc = check_ids(c, layer, ids, n, err);
     if (rc)
         return rc;
@@ -132,7 +132,7 @@ int cache_pass_begin(struct cache *c, int layer, const int32_t *ids, const int32
     cache_plan_misses(c);
     cache_tell_policy(c);
     issue_reads(c);
-    c->stats.mgmt_s += clock_now() - t0;
+    cache_end_span(c, span);
     return 0;
 }
 
@@ -234,7 +234,7 @@ static void fill_view(const struct cache *c, const struct pass_item *it, struct 
 static int hand_out(struct cache *c, uint32_t max_count, bool wait, int *index,
                     struct expert_view *view, struct sl_err *err)
 {
-    double t0 = clock_now(), stall0 = c->stats.stall_s;
+    struct cache_span span = cache_begin_span(c);
     struct pass *p = &c->pass;
     if (!p->open)
         return err_set(err, SL_E_INTERNAL, "cache", "no pass is open");
@@ -252,7 +252,7 @@ static int hand_out(struct cache *c, uint32_t max_count, bool wait, int *index,
     }
     if (rc >= 0)
         cache_top_up_ahead(c);
-    c->stats.mgmt_s += clock_now() - t0 - (c->stats.stall_s - stall0);
+    cache_end_span(c, span);
     return rc;
 }
 
@@ -274,7 +274,7 @@ int cache_pass_await(struct cache *c, int index, struct sl_err *err)
     assert(p->open && index >= 0 && index < p->n && it->state == ITEM_HELD);
     if (!p->err.code && c->slot[it->slot].state == SLOT_READY)
         return 0;
-    double t0 = clock_now(), stall0 = c->stats.stall_s;
+    struct cache_span span = cache_begin_span(c);
     while (!p->err.code && c->slot[it->slot].state == SLOT_READING && wait_for_read(c))
         if (c->cfg.overlap && !p->err.code)
             issue_reads(c);
@@ -286,13 +286,13 @@ int cache_pass_await(struct cache *c, int index, struct sl_err *err)
         if (err)
             *err = p->err;
     }
-    c->stats.mgmt_s += clock_now() - t0 - (c->stats.stall_s - stall0);
+    cache_end_span(c, span);
     return rc;
 }
 
 void cache_pass_release(struct cache *c, int index)
 {
-    double t0 = clock_now();
+    struct cache_span span = cache_begin_span(c);
     struct pass *p = &c->pass;
     assert(p->open && index >= 0 && index < p->n && p->item[index].state == ITEM_HELD);
     struct pass_item *it = &p->item[index];
@@ -308,7 +308,7 @@ void cache_pass_release(struct cache *c, int index)
     if (c->cfg.overlap && !p->err.code)
         issue_reads(c);
     cache_top_up_ahead(c);
-    c->stats.mgmt_s += clock_now() - t0;
+    cache_end_span(c, span);
 }
 
 void cache_keep_reading(struct cache *c)
@@ -322,7 +322,7 @@ void cache_keep_reading(struct cache *c)
 
 void cache_pass_end(struct cache *c)
 {
-    double t0 = clock_now();
+    struct cache_span span = cache_begin_span(c);
     struct pass *p = &c->pass;
     if (!p->open)
         return;
@@ -339,5 +339,5 @@ void cache_pass_end(struct cache *c)
     p->err.code = 0;
     p->open = false;
     cache_top_up_ahead(c);
-    c->stats.mgmt_s += clock_now() - t0;
+    cache_end_span(c, span);
 }

@@ -66,7 +66,7 @@ static int settle_reads(struct cache *c, struct sl_err *err)
 
 int cache_set_budget(struct cache *c, uint64_t bytes, uint64_t *now, struct sl_err *err)
 {
-    double t0 = clock_now();
+    struct cache_span span = cache_begin_span(c);
     if (c->pass.open)
         return err_set(err, SL_E_INTERNAL, "cache", "its size changes while a pass is open");
     int rc = cache_check_budget(bytes, &c->geo, err);
@@ -88,6 +88,6 @@ int cache_set_budget(struct cache *c, uint64_t bytes, uint64_t *now, struct sl_e
     cache_start_touching(c);
     if (now)
         *now = c->sizes.cache_bytes;
-    c->stats.mgmt_s += clock_now() - t0;
+    cache_end_span(c, span);
     return 0;
 }
