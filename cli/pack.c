@@ -52,7 +52,8 @@ static const struct opt_cmd PACK_CMD = {
         "with such a tree says so.\n\n"
         "The model stays where it is, and is still needed: the trees hold only the experts. Beside "
         "them DIR gets manifest.json, with checksums as sha256sum prints them, and a link "
-        "model.gguf. A call that was interrupted goes on where it was when it is repeated.",
+        "model.gguf (not of a split model, whose parts find each other by their names). A call "
+        "that was interrupted goes on where it was when it is repeated.",
     .rows = ROWS,
     .n_rows = sizeof ROWS / sizeof ROWS[0],
     .examples = "sluice pack model.gguf -o packed\n"
@@ -223,7 +224,9 @@ static int do_pack(struct pack *p, struct sl_err *err)
 {
     struct packed_tree *t = p->state.tree;
     uint64_t left = pack_state_left(&p->state), room;
-    int rc = pack_state_check_link(p->args->output, p->model, err), todo = 0;
+    /* The parts of a split set find each other by their names: a link would need another. */
+    const char *model = gguf_n_shards(p->src.gguf) == 1 ? p->model : NULL;
+    int rc = model ? pack_state_check_link(p->args->output, model, err) : 0, todo = 0;
     if (rc < 0)
         return rc;
     if (left == 0 && p->state.listed) {
@@ -245,7 +248,7 @@ static int do_pack(struct pack *p, struct sl_err *err)
             pack_bar_layer(&p->bar);
     pack_bar_end(&p->bar);
     if (rc == 0)
-        rc = pack_state_finish(&p->state, p->model, err);
+        rc = pack_state_finish(&p->state, model, err);
     if (rc == 0) {
         char spent[32];
         pack_bar_time(clock_now() - p->bar.start, spent, sizeof spent);

@@ -49,7 +49,7 @@ bool pack_state_room(const char *dir, uint64_t *bytes);
 int pack_state_begin(struct pack_state *s, struct sl_err *err);
 /* The layers that are done are known to a later call. */
 int pack_state_save(const struct pack_state *s, struct sl_err *err);
-/* All layers are done: the manifest lists the tree, model.gguf names the model. */
+/* All layers are done: the manifest lists the tree, model.gguf names the model (NULL: no link). */
 int pack_state_finish(struct pack_state *s, const char *model, struct sl_err *err);
 /* SL_E_ARG when DIR/model.gguf is a file of its own that is not this model. */
 int pack_state_check_link(const char *dir, const char *model, struct sl_err *err);

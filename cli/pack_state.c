@@ -246,7 +246,7 @@ int pack_state_finish(struct pack_state *s, const char *model, struct sl_err *er
     if (rc < 0 ||
         (rc = join(unfinished, sizeof unfinished, s->dir, packed_folder(s->tree->kind), UNFINISHED,
                    err)) < 0 ||
-        (rc = link_model(s->dir, model, err)) < 0)
+        (model && (rc = link_model(s->dir, model, err)) < 0))
         return rc;
     packed_free(&s->manifest->tree[at]);
     s->manifest->tree[at] = s->tree;
