@@ -1,0 +1,1 @@
+"""Parts of bench-analyze.py and route-analyze.py."""
