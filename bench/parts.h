@@ -26,6 +26,9 @@ struct bench_stream {
     uint8_t *p;
     uint64_t bytes, window; /* window: about what one call reads */
 };
+/* Huge pages where the system gives them, all touched; false: there is no memory. */
+bool bench_open_stream(struct bench_stream *s, uint64_t bytes);
+void bench_close_stream(struct bench_stream *s); /* also one that is not open */
 /* Window for n threads: long enough to time, short enough to leave the caches. */
 uint64_t bench_window(uint64_t ram_bytes, int n_threads);
 

@@ -3,6 +3,7 @@
  * Every byte is loaded into a register, by the widest loads that all CPUs of the level have, in one
  * run of addresses or in two at once: which is faster depends on the prefetchers, so the faster of
  * both is taken. */
+#include "base/mem.h"
 #include "base/size.h"
 #include "bench/parts.h"
 
@@ -99,4 +100,20 @@ uint64_t bench_window(uint64_t ram_bytes, int n_threads)
     const uint64_t want = (uint64_t)n_threads << 24, least = UINT64_C(64) << 20;
     const uint64_t window = want > least ? want : least;
     return window < ram_bytes / 8 ? window : ram_bytes / 8;
+}
+
+bool bench_open_stream(struct bench_stream *s, uint64_t bytes)
+{
+    *s = (struct bench_stream){.p = mem_map(bytes, MEM_HUGE), .bytes = bytes};
+    if (!s->p)
+        return false;
+    mem_populate(s->p, bytes);
+    memset(s->p, 1, bytes);
+    return true;
+}
+
+void bench_close_stream(struct bench_stream *s)
+{
+    mem_unmap(s->p, s->bytes);
+    *s = (struct bench_stream){0};
 }

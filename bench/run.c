@@ -155,12 +155,9 @@ static int open_run(struct bench_run *run, struct sl_err *err)
     rc = bench_check_memory(run, 0, err);
     if (rc != 0)
         return rc;
-    run->stream.p = mem_map(p->ram_bytes, MEM_HUGE);
-    if (!run->stream.p)
+    if (!bench_open_stream(&run->stream, p->ram_bytes))
         return err_set(err, SL_E_MEM, "--buffer", "--buffer: no memory for a buffer of %llu MiB",
                        (unsigned long long)(p->ram_bytes >> 20));
-    mem_populate(run->stream.p, p->ram_bytes);
-    memset(run->stream.p, 1, p->ram_bytes);
     for (int i = 0; rc == 0 && i < p->n_threads; i++)
         rc = pool_create(p->threads[i], &run->pools[i], err);
     return rc;
@@ -170,7 +167,7 @@ static void close_run(struct bench_run *run)
 {
     for (int i = 0; i < run->plan->n_threads; i++)
         pool_destroy(&run->pools[i]);
-    mem_unmap(run->stream.p, run->stream.bytes);
+    bench_close_stream(&run->stream);
 }
 
 /* What others did meanwhile: the whole machine's busy time less our own. */

@@ -156,18 +156,6 @@ static const struct opt_cmd BENCH_CMD = {
 
 /* ---- Lists ---- */
 
-/* The next word of a list separated by commas, cut to size; false at the end. An empty word is a
- * word, which nothing matches. */
-static bool next_word(const char **at, char *word, size_t size)
-{
-    if (!*at)
-        return false;
-    const size_t n = strcspn(*at, ",");
-    snprintf(word, size, "%.*s", (int)(n < size ? n : size - 1), *at);
-    *at = (*at)[n] ? *at + n + 1 : NULL;
-    return true;
-}
-
 static enum quant_type find_type(const char *name)
 {
     for (int t = 0; t < QT_COUNT; t++) {
@@ -199,7 +187,7 @@ static int parse_types(const char *list, struct bench_plan *p, struct sl_err *er
                       p->cols % (int)quant_type_info((uint32_t)t)->block_values == 0;
     if (all || strcmp(list, "none") == 0)
         return 0;
-    while (next_word(&list, word, sizeof word)) {
+    while (opts_next_word(&list, word, sizeof word)) {
         const enum quant_type type = find_type(word);
         if (type == QT_COUNT)
             return unknown_type(word, err);
@@ -223,7 +211,7 @@ static int parse_levels(const char *list, struct bench_plan *p, struct sl_err *e
         p->levels[kernels_cpu_level()] = true;
     if (strcmp(list, "all") == 0 || strcmp(list, "best") == 0)
         return 0;
-    while (next_word(&list, word, sizeof word)) {
+    while (opts_next_word(&list, word, sizeof word)) {
         int l = 0;
         while (l < KL_COUNT && strcmp(word, kernels_level_name((enum kern_level)l)) != 0)
             l++;
@@ -246,7 +234,7 @@ static int parse_tokens(const char *list, struct bench_plan *p, struct sl_err *e
     char word[32];
     if (strcmp(list, "none") == 0)
         return 0;
-    while (next_word(&list, word, sizeof word)) {
+    while (opts_next_word(&list, word, sizeof word)) {
         int64_t n;
         if (!opts_parse_int(word, &n) || n < 1 || n > MAX_TOKENS)
             return err_set(err, SL_E_ARG, "--tokens",

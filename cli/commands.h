@@ -8,6 +8,7 @@ int cmd_tokenize(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_iobench(int argc, char **argv);
+int cmd_cachebench(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_ppl(int argc, char **argv);
 int cmd_pack(int argc, char **argv);

@@ -8,6 +8,9 @@
 
 static const struct env_row ROWS[] = {
     {"SLUICE_MODEL", "Model file to use when no -m is given"},
+    {"SLUICE_MODEL_DIR",
+     "Directory with a model and packed trees that cachebench and infer use when no --model is "
+     "given, instead of ./model"},
     {NULL, NULL},
 };
 
@@ -20,6 +23,12 @@ const char *env_model(void)
 {
     const char *s = getenv(ROWS[0].name);
     return s != NULL && s[0] != '\0' ? s : NULL;
+}
+
+const char *env_model_dir(void)
+{
+    const char *s = getenv(ROWS[1].name);
+    return s != NULL && s[0] != '\0' ? s : "./model";
 }
 
 /* PREFIX/share/sluice/MODEL_NAME for a program at PREFIX/bin/NAME. */

@@ -15,6 +15,10 @@ const struct env_row *env_rows(void);
 /* $SLUICE_MODEL; NULL when unset or empty. */
 const char *env_model(void);
 
+/* Where cachebench and infer look for a model when none is named: $SLUICE_MODEL_DIR, else
+ * "./model". */
+const char *env_model_dir(void);
+
 /* The model to use when no -m is given: $SLUICE_MODEL, PREFIX/share/sluice/storyteller.gguf beside
  * the program's own bin/, models/storyteller.gguf of the source tree. Writes a path to buf and
  * returns it; NULL when none of them exists. A $SLUICE_MODEL that does not exist is returned all

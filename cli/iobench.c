@@ -113,21 +113,10 @@ struct iobench_plan {
 
 /* ---- The command line ---- */
 
-/* The next word of a list separated by commas, cut to size; false at the end. */
-static bool next_word(const char **at, char *word, size_t size)
-{
-    if (!*at)
-        return false;
-    const size_t n = strcspn(*at, ",");
-    snprintf(word, size, "%.*s", (int)(n < size ? n : size - 1), *at);
-    *at = (*at)[n] ? *at + n + 1 : NULL;
-    return true;
-}
-
 static int parse_engines(const char *list, struct iobench_plan *p, struct sl_err *err)
 {
     char word[32];
-    while (next_word(&list, word, sizeof word)) {
+    while (opts_next_word(&list, word, sizeof word)) {
         int i = 0;
         while (i < N_ENGINES && strcmp(word, ENGINES[i]) != 0)
             i++;
@@ -142,7 +131,7 @@ static int parse_engines(const char *list, struct iobench_plan *p, struct sl_err
 static int parse_in_flight(const char *list, struct iobench_plan *p, struct sl_err *err)
 {
     char word[32];
-    while (next_word(&list, word, sizeof word)) {
+    while (opts_next_word(&list, word, sizeof word)) {
         int64_t n, last = p->n_in_flight ? p->in_flight[p->n_in_flight - 1] : 0;
         if (!opts_parse_int(word, &n) || n <= last || n > MAX_IN_FLIGHT)
             return err_set(err, SL_E_ARG, "--in-flight",

@@ -23,6 +23,7 @@ static const struct command COMMANDS[] = {
     {"replay", cmd_replay, "cache policies on a recorded routing"},
     {"bench", cmd_bench, "the speed of the kernels beside the machine's limits"},
     {"iobench", cmd_iobench, "the drive at the engine's request sizes"},
+    {"cachebench", cmd_cachebench, "expert reads that the page cache serves"},
     {"pack", cmd_pack, "experts side by side on the drive, optionally requantised"},
     {"ppl", cmd_ppl, "perplexity of a text"},
 };
@@ -33,6 +34,7 @@ enum { N_COMMANDS = sizeof COMMANDS / sizeof COMMANDS[0] };
 static const struct {
     const char *program, *command;
 } PROGRAMS[] = {
+    {"cachebench", "cachebench"},
     {NULL, NULL},
 };
 

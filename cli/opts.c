@@ -80,6 +80,16 @@ bool opts_parse_float(const char *s, double *out)
     return true;
 }
 
+bool opts_next_word(const char **at, char *word, size_t size)
+{
+    if (!*at)
+        return false;
+    const size_t n = strcspn(*at, ",");
+    snprintf(word, size, "%.*s", (int)(n < size ? n : size - 1), *at);
+    *at = (*at)[n] ? *at + n + 1 : NULL;
+    return true;
+}
+
 /* ---- Names ---------------------------------------------------------------------------------- */
 
 /* Edit distance, a swap of neighbours counting as one; lengths are cut to 47. */

@@ -99,6 +99,10 @@ bool opts_parse_int(const char *s, int64_t *out);
 bool opts_parse_size(const char *s, uint64_t *out);
 bool opts_parse_float(const char *s, double *out);
 
+/* The next word of a list separated by commas, cut to size, and *at moved on; false at the end. An
+ * empty word is a word, which nothing matches. */
+bool opts_next_word(const char **at, char *word, size_t size);
+
 /* The name among n candidates that s was probably meant to be; NULL: none is near. */
 const char *opts_nearest(const char *s, const char *const *names, size_t n);
 

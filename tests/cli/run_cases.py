@@ -4,8 +4,8 @@
 A case is a block of lines KEY: VALUE; blocks are separated by empty lines, # starts a comment.
   name:    what the case shows
   setup:   shell command run first in the case's own empty folder (may repeat)
-  run:     shell command; `sluice` is the program, $MODEL the embedded model, $DATA tests/data,
-           $HERE this folder
+  run:     shell command; `sluice` is the program, as are its other names (NAMES); $MODEL is the
+           embedded model, $DATA tests/data, $HERE this folder
   exit:    expected status (default 0)
   stdout:  expected line, * ? [ as in the shell (repeat for more lines; none: no output at all)
   stderr:  likewise; "..." alone stands for any number of lines, also in stdout
@@ -23,6 +23,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
+NAMES = ("sluice", "cachebench")
 
 
 def read_cases(path):
@@ -64,12 +65,14 @@ def lines_of(data):
     return text.split("\n")[:-1] if text.endswith("\n") else text.split("\n") if text else []
 
 
-def make_program(folder, program, emulator):
-    """A script named sluice, so that cases run the same natively and emulated."""
-    path = os.path.join(folder, "sluice")
-    with open(path, "w", encoding="utf-8") as f:
-        f.write(f'#!/bin/sh\nexec {emulator} "{program}" "$@"\n')
-    os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
+def make_programs(folder, program, emulator):
+    """Scripts of the program's names, so that cases run the same natively and emulated."""
+    for name in NAMES:
+        path = os.path.join(folder, name)
+        target = os.path.join(os.path.dirname(program), name)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(f'#!/bin/sh\nexec {emulator} "{target}" "$@"\n')
+        os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
 
 
 def shell(command, folder, env):
@@ -110,7 +113,7 @@ def main():
     failed = skipped = 0
     cases = read_cases(a.file)
     with tempfile.TemporaryDirectory() as bin_folder:
-        make_program(bin_folder, os.path.abspath(a.program), a.emulator)
+        make_programs(bin_folder, os.path.abspath(a.program), a.emulator)
         env = {k: v for k, v in os.environ.items() if not k.startswith("SLUICE_")}
         env.update(PATH=bin_folder + os.pathsep + env.get("PATH", ""), HERE=HERE, LC_ALL="C",
                    MODEL=os.path.join(ROOT, "models", "storyteller.gguf"),

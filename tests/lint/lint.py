@@ -18,6 +18,7 @@ CLI_EXTRA = {
     "pack": {"gguf", "io", "model", "quant", "thread"},
     "bench": {"bench"},
     "iobench": {"bench", "cache", "gguf", "model"},
+    "cachebench": {"bench", "model", "quant"},
     "plan": {"bench", "gguf", "io", "quant", "telemetry"},
     "replay": {"cache", "telemetry"},
     "run": {"telemetry"},
