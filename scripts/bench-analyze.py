@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Tables, plots and doubts of recorded runs: the --csv files of sluice run, or a folder of them.
 
-Each argument is a FILE, a NAME=FILE (several with one NAME are runs of one cell), or a folder with such files. Metrics
-of scripts/bench-run.sh are taken from FILE's name with .metrics or .metrics.csv instead of .csv. Writes summary.md, the
+Each argument is a FILE, a NAME=FILE (several with one NAME are runs of one cell), or a folder with such files, that of
+scripts/bench-matrix.sh, say, whose index names the cells. Metrics of scripts/bench-run.sh are taken from FILE's name with .metrics or .metrics.csv instead of .csv. Writes summary.md, the
 plots, and report.html, which needs no other file. docs/analysis.md explains every figure."""
 import argparse
 import os
@@ -59,23 +59,23 @@ def differing(cell):
     return [k for k in keys if len({r.pre.get(k) for r in cell.runs}) > 1]
 
 
-def doubts(cells, judge):
-    """Lines for what was flagged, and the table of all checks."""
-    lines, rows = [], []
+def doubts(cells, lost, judge):
+    """Lines for what was flagged, the table of all checks, and lines for what could not be checked."""
+    lines, rows, unchecked = list(lost), [], set()
     for cell in cells:
         found = judge.judge(cell)
         rows.append([cell.name] + [v.state for v in found])
         lines += [f"{cell.name}: {tells.TITLES[v.tell]}: {v.text}" for v in found if v.state == tells.FLAG]
+        lines += [f"{cell.name}: {note}" for note in cell.notes]
+        unchecked |= {f"{tells.TITLES[v.tell]}: {v.text}" for v in found if v.state == tells.UNKNOWN}
         if differing(cell):
             lines.append(f"{cell.name}: its runs differ in {', '.join(differing(cell)[:6])}")
-    unchecked = sorted({f"{tells.TITLES[v.tell]}: {v.text}" for c in cells for v in judge.judge(c)
-                        if v.state == tells.UNKNOWN})
-    return lines, rows, unchecked
+    return lines, rows, sorted(unchecked)
 
 
-def report(a, cells):
+def report(a, cells, lost):
     t = tables.Tables(cells, a.skip, a.seed, a.resamples)
-    flags, checks, unchecked = doubts(cells, tells.Judge(cells, a.skip, a.seed, a.resamples, a.drive_gb_s))
+    flags, checks, unchecked = doubts(cells, lost, tells.Judge(cells, a.skip, a.seed, a.resamples, a.drive_gb_s))
     blocks = [("p", f"Cells: {len(cells)}. The first {a.skip} tokens of each run are left out. Empty is what was not "
                     "measured. Intervals: bootstrap of runs and of blocks of tokens, "
                     f"{a.resamples} resamples, seed {a.seed}.")]
@@ -115,8 +115,8 @@ def write(folder, blocks):
 def main():
     a = parse_arguments()
     try:
-        cells = read_cells(a.runs, a.skip)
-        flags, blocks = report(a, cells)
+        cells, lost = read_cells(a.runs, a.skip)
+        flags, blocks = report(a, cells, lost)
         write(a.out, blocks)
     except Bad as e:
         sys.exit(f"bench-analyze: {e}")

@@ -1,7 +1,8 @@
-"""Recorded runs: `--csv` files of sluice run and the metrics beside them (docs/telemetry.md, docs/analysis.md).
+"""Recorded runs: `--csv` files of sluice run and the metrics beside them (docs/telemetry.md, docs/benchmark-method.md).
 
 Columns are found by name, unknown ones passed over. Whatever is wrong with a file becomes Bad: one line with file and
 line number."""
+import csv
 import json
 import math
 import os
@@ -33,6 +34,7 @@ class Cell:
 
     def __init__(self, name):
         self.name, self.runs = name, []
+        self.notes = []  # what was recorded about its runs beside their files
 
     def pre(self, key, default=None):
         return self.runs[0].pre.get(key, default)
@@ -170,31 +172,88 @@ def cell_name(path):
     return name[:-4] if name.endswith(".csv") else name
 
 
+class Source:
+    """Where a run comes from; path is None where there is none, and note says why."""
+
+    def __init__(self, name, path, metrics=None, note=None):
+        self.name, self.path, self.note = name, path, note
+        self.metrics = metrics or (beside(path) if path else None)
+
+
+def inside(folder, name, where):
+    """The path of a file that an index names; it lies in the index's folder."""
+    if not name or os.path.basename(name) != name or name in (".", ".."):
+        raise Bad(f"{where}: {shown(name)} is not the name of a file in this folder")
+    return os.path.join(folder, name)
+
+
+def index_rows(path):
+    lines = read_lines(path)
+    try:
+        rows = list(csv.reader(lines, strict=True))
+    except csv.Error as e:
+        raise Bad(f"{path}: {e}") from e
+    names = rows[0] if rows else []
+    for need in ("model", "config", "exit", "csv"):
+        if need not in names:
+            raise Bad(f"{path}:1: no column {need}")
+    for n, row in enumerate(rows[1:], 2):
+        if len(row) != len(names):
+            raise Bad(f"{path}:{n}: {len(row)} fields, the header has {len(names)}")
+        yield n, dict(zip(names, row))
+
+
+def read_index(folder):
+    """Sources of a folder of bench-matrix.sh, by its index: passes of one configuration are runs of one cell. A cell
+    that failed has no file to read, and its name tells so."""
+    path = os.path.join(folder, "index.csv")
+    rows = list(index_rows(path))
+    many = len({row["model"] for _, row in rows}) > 1
+    for n, row in rows:
+        name = (os.path.basename(row["model"]) + ", " if many else "") + row["config"]
+        which = f"pass {row.get('pass') or '?'}"
+        if row["exit"] != "0":
+            yield Source(name, None, note=f"{which} failed with exit status {row['exit']}")
+            continue
+        note = f"{which} began although the machine was not as before: {row['gave_up']}" if row.get("gave_up") else None
+        metrics = inside(folder, row["metrics"], f"{path}:{n}") if row.get("metrics") else None
+        yield Source(name, inside(folder, row["csv"], f"{path}:{n}"), metrics, note)
+
+
 def spread(argument):
-    """(cell's name, path) of each run that an argument FILE, NAME=FILE or DIR names."""
+    """Sources of each run that an argument FILE, NAME=FILE or DIR names."""
     name, eq, path = argument.partition("=")
     if eq and not os.path.exists(argument):
         if not name:
             raise Bad(f"{argument}: a cell needs a name before the =")
-        return [(name, path)]
+        return [Source(name, path)]
     if not os.path.isdir(argument):
-        return [(cell_name(argument), argument)]
+        return [Source(cell_name(argument), argument)]
+    if os.path.exists(os.path.join(argument, "index.csv")):
+        return list(read_index(argument))
     found = [os.path.join(argument, f) for f in sorted(os.listdir(argument))
              if f.endswith(".csv") and not f.endswith(".metrics.csv")]
     found = [p for p in found if read_lines(p)[:1] == ["# sluice csv v1"]]
     if not found:
         raise Bad(f"{argument}: no file in it was written by sluice run --csv")
-    return [(cell_name(p), p) for p in found]
+    return [Source(cell_name(p), p) for p in found]
 
 
 def read_cells(arguments, skip):
-    """Cells in the order in which they are named; runs of the same name make one cell."""
-    cells = {}
-    for name, path in (pair for a in arguments for pair in spread(a)):
-        run = read_run(path)
+    """Cells in the order in which they are named (runs of the same name make one cell), and lines about runs that
+    there are no files of."""
+    cells, lost = {}, []
+    for source in (s for a in arguments for s in spread(a)):
+        if source.path is None:
+            lost.append(f"{source.name}: {source.note}")
+            continue
+        run = read_run(source.path)
         if run.n <= skip:
-            raise Bad(f"{path}: {run.n} tokens, nothing is left behind the first {skip} (--skip)")
-        metrics = beside(path)
-        run.metrics = read_metrics(metrics) if metrics else None
-        cells.setdefault(name, Cell(name)).runs.append(run)
-    return list(cells.values())
+            raise Bad(f"{source.path}: {run.n} tokens, nothing is left behind the first {skip} (--skip)")
+        run.metrics = read_metrics(source.metrics) if source.metrics else None
+        cell = cells.setdefault(source.name, Cell(source.name))
+        cell.runs.append(run)
+        cell.notes += [source.note] if source.note else []
+    if not cells:
+        raise Bad("every run failed: " + "; ".join(lost[:3]))
+    return list(cells.values()), lost

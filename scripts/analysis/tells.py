@@ -9,12 +9,14 @@ FEWER = 0.95        # experts per token, to count as a smaller top-k
 JUMP = 10           # major faults
 FAULTS = 0.1        # per token: less than this counts as this much
 OVER_DRIVE = 1.10
+APART = 1.10        # mean token time of a cell's slowest run by its fastest
 
 TITLES = {
     "top-k": "compute time rises as top-k falls",
     "majflt": "major faults jump tenfold",
     "slowing": "tokens slow down over the run",
     "page cache": "reads faster than the drive",
+    "runs": "runs differ",
 }
 
 
@@ -29,7 +31,8 @@ class Judge:
         self.drive_gb_s = drive_gb_s
 
     def judge(self, cell):
-        return [self.top_k(cell), self.faults(cell), self.slowing(cell), self.page_cache(cell)]
+        return [self.top_k(cell), self.faults(cell), self.slowing(cell), self.page_cache(cell),
+                self.apart(cell)]
 
     def runs(self, cell, name):
         return [r for r in (run.known(name, self.skip) for run in cell.runs) if r]
@@ -148,6 +151,16 @@ class Judge:
             return Verdict("page cache", FLAG, f"{rate / 1e9:.2f} GB/s while reading, the drive makes {drive:.2f}: "
                            "a cache below answered")
         return Verdict("page cache", OK, "")
+
+
+    def apart(self, cell):
+        means = [mean(r) for r in self.runs(cell, "loop_s")]
+        if len(means) < 2:
+            return Verdict("runs", UNKNOWN, "one run")
+        if max(means) > APART * min(means):
+            return Verdict("runs", FLAG, f"from {min(means):.4f} to {max(means):.4f} s per token: order, heat or other "
+                           "work is in them")
+        return Verdict("runs", OK, "")
 
 
 def read_rate(cell, skip):

@@ -5,6 +5,7 @@ import html.parser
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,7 @@ def table(summary, title):
 
 
 def analyze(*args):
+    shutil.rmtree("out", ignore_errors=True)
     p = script("bench-analyze.py", "--no-matplotlib", "-o", "out", *args)
     check(p.returncode == 0 and p.stderr == "", f"{args}: {p.stderr}")
     with open("out/summary.md", encoding="utf-8") as f:
@@ -75,7 +77,7 @@ def noisy(mean, rng, **more):
 
 def states(text):
     names = {"top-k": "compute time rises as top-k falls", "majflt": "major faults jump tenfold",
-             "slowing": "tokens slow down over the run", "cache": "reads faster than the drive"}
+             "slowing": "tokens slow down over the run", "cache": "reads faster than the drive", "runs": "runs differ"}
     return {cell: {k: row[v] for k, v in names.items()} for cell, row in table(text, names["top-k"]).items()}
 
 
@@ -100,7 +102,7 @@ def check_tells():
     check("compute\\_s grew most" in text, "what grew")
     check(found["k2"]["top-k"] == "ok" and found["later"]["top-k"] == "not checked", f"top-k {found}")
     check(found["resident"] == {"top-k": "not checked", "majflt": "not checked", "slowing": "not checked",
-                                "cache": "ok"}, f"resident {found['resident']}")
+                                "cache": "ok", "runs": "not checked"}, f"resident {found['resident']}")
     found = states(analyze("--drive-gb-s", "0.9", "steady.csv")[1])
     check(found["steady"]["cache"] == "FLAG", "1.05 GB/s from a drive of 0.9")
     found = states(analyze("steady.csv")[1])
@@ -110,6 +112,32 @@ def check_tells():
     rows = table(analyze("steady.csv", "x=hot.csv", "x=faults.csv", "steady2=steady.csv")[1], "time by that of steady")
     check(rows["x"][""] == "slower" or float(rows["x"]["time by that of steady"]) > 1.05, f"against {rows}")
     check(rows["steady2"][""] == "no difference seen", f"against itself {rows}")
+
+
+def check_index():
+    os.mkdir("matrix")
+    rng = random.Random(3)
+    for name, t in (("a1", 0.1), ("a2", 0.12), ("b1", 0.2), ("b2", 0.2)):
+        write(f"matrix/{name}.csv", run_csv([noisy(t, rng) for _ in range(30)]))
+    write("matrix/odd.txt", "seconds,temp_c\n0,77\n")
+    head = "cell,pass,model,config,options,waited_s,gave_up,exit,tok_s,csv,metrics\n"
+    rows = ['1,1,"m.gguf","a","--x ""1,2""",0,,0,9,a1.csv,odd.txt', '2,1,"m.gguf","b","",180,temperature,0,9,b1.csv,',
+            '3,1,"m.gguf","c","",0,,3,,c1.csv,', '4,2,"m.gguf","b","",0,,0,9,b2.csv,', '5,2,"m.gguf","a","",0,,0,9,a2.csv,']
+    write("matrix/index.csv", head + "\n".join(rows) + "\n")
+    p, text = analyze("matrix")
+    times = table(text, "median s")
+    check(list(times) == ["a", "b"] and times["a"]["runs"] == "2", f"cells {times}")
+    check([row["runs"] for row in states(text).values()] == ["FLAG", "ok"], "0.10 and 0.12 s are runs that differ")
+    check("flag: c: pass 1 failed with exit status 3\n" in p.stdout and "pass 1 began although" in p.stdout, p.stdout)
+    check(table(text, "PSI some max %")["a"]["°C first / max"] == "77 / 77", "metrics by the index")
+    write("matrix/index.csv", head + "\n".join(r.replace("m.gguf", "/x/n.gguf") if r[0] in "15" else r for r in rows) + "\n")
+    check(list(table(analyze("matrix")[1], "median s")) == ["n.gguf, a", "m.gguf, b"], "two models")
+    for broken, what in ((head + rows[0].replace("a1.csv", "../a.csv"), ":2: '../a.csv' is not the name of a file"),
+                         (head + rows[0].replace("a1.csv", ""), "'' is not the name"), (head + "1,2\n", ":2: 2 fields"),
+                         (head.replace("config", "x"), ":1: no column config"), (head + rows[2], "every run failed: c"),
+                         (head + '1,"', "index.csv: ")):
+        write("matrix/index.csv", broken)
+        refused(what, "matrix")
 
 
 class Elements(html.parser.HTMLParser):
@@ -258,6 +286,7 @@ def main():
         else:
             check_figures()
             check_tells()
+            check_index()
             check_hostile()
             check_broken()
             check_matplotlib()
