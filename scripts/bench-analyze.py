@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Tables, plots and doubts of recorded runs: the --csv files of sluice run, or a folder of them.
 
-Each argument is a FILE, a NAME=FILE (several with one NAME are runs of one cell), or a folder with such files, that of
-scripts/bench-matrix.sh, say, whose index names the cells. Metrics of scripts/bench-run.sh are taken from FILE's name with .metrics or .metrics.csv instead of .csv. Writes summary.md, the
+Each argument is a FILE, a NAME=FILE (several with one NAME are runs of one cell), a folder with such files, that of
+scripts/bench-matrix.sh, say, whose index names the cells, or NAME=DIR, whose files are runs of one cell. Metrics of
+scripts/bench-run.sh are taken from FILE's name with .metrics or .metrics.csv instead of .csv. Writes summary.md, the
 plots, and report.html, which needs no other file. docs/analysis.md explains every figure."""
 import argparse
 import os
@@ -33,7 +34,7 @@ def rate(text):
 
 def parse_arguments():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    a.add_argument("runs", nargs="+", metavar="FILE|NAME=FILE|DIR")
+    a.add_argument("runs", nargs="+", metavar="[NAME=]FILE|DIR")
     a.add_argument("--skip", type=at_least(0), default=8, metavar="N",
                    help="tokens at the beginning of each run that are left out of the tables (default 8)")
     a.add_argument("--out", "-o", default="bench-report", metavar="DIR", help="where to write (default bench-report)")

@@ -220,23 +220,28 @@ def read_index(folder):
         yield Source(name, inside(folder, row["csv"], f"{path}:{n}"), metrics, note)
 
 
+def found_in(folder):
+    """The CSV files of a folder that sluice run has written."""
+    found = [os.path.join(folder, f) for f in sorted(os.listdir(folder))
+             if f.endswith(".csv") and not f.endswith(".metrics.csv")]
+    found = [p for p in found if read_lines(p)[:1] == ["# sluice csv v1"]]
+    if not found:
+        raise Bad(f"{folder}: no file in it was written by sluice run --csv")
+    return found
+
+
 def spread(argument):
-    """Sources of each run that an argument FILE, NAME=FILE or DIR names."""
+    """Sources of each run that an argument FILE, DIR, NAME=FILE or NAME=DIR (runs of one cell) names."""
     name, eq, path = argument.partition("=")
     if eq and not os.path.exists(argument):
         if not name:
             raise Bad(f"{argument}: a cell needs a name before the =")
-        return [Source(name, path)]
+        return [Source(name, p) for p in (found_in(path) if os.path.isdir(path) else [path])]
     if not os.path.isdir(argument):
         return [Source(cell_name(argument), argument)]
     if os.path.exists(os.path.join(argument, "index.csv")):
         return list(read_index(argument))
-    found = [os.path.join(argument, f) for f in sorted(os.listdir(argument))
-             if f.endswith(".csv") and not f.endswith(".metrics.csv")]
-    found = [p for p in found if read_lines(p)[:1] == ["# sluice csv v1"]]
-    if not found:
-        raise Bad(f"{argument}: no file in it was written by sluice run --csv")
-    return [Source(cell_name(p), p) for p in found]
+    return [Source(cell_name(p), p) for p in found_in(argument)]
 
 
 def read_cells(arguments, skip):

@@ -212,6 +212,8 @@ def check_broken():
     write("folder/a.csv", GOOD)
     write("folder/notes.csv", "x\n")
     check("a" in table(analyze("folder")[1], "median s"), "a folder")
+    write("folder/b.csv", GOOD)
+    check(table(analyze("x=folder")[1], "median s")["x"]["runs"] == "2", "a folder as one cell")
     for text, what in (("", "no row of column names"), ("rss_mib\n1\n", "no column seconds"),
                        ("seconds,rss_mib\n1,2\n0,2\n", ":3: seconds are missing or run backwards"),
                        ("seconds,rss_mib\n1,much\n", "rss_mib is 'much'")):
