@@ -21,7 +21,7 @@ static const struct command COMMANDS[] = {
     {"info", cmd_info, "what is in a model file"},
     {"tokenize", cmd_tokenize, "text to token ids"},
     {"replay", cmd_replay, "cache policies on a recorded routing"},
-    {"bench", cmd_bench, "the speed of the kernels beside the machine's limits"},
+    {"bench", cmd_bench, "a model's speed by a fixed protocol, or the speed of the kernels"},
     {"iobench", cmd_iobench, "the drive at the engine's request sizes"},
     {"cachebench", cmd_cachebench, "expert reads that the page cache serves"},
     {"pack", cmd_pack, "experts side by side on the drive, optionally requantised"},

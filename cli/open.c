@@ -78,3 +78,17 @@ int open_engine(const struct run_args *a, struct events *v, struct sl_engine **o
         fprintf(stderr, "\r\033[K"); /* the error stands on a line of its own */
     return rc;
 }
+
+int open_find_model(const struct opt_seen *seen, const char *given, const char **out,
+                    struct sl_err *err)
+{
+    static char path[4096];
+    if (seen->n_operands > 0 && given != NULL)
+        return err_set(err, SL_E_ARG, "--model", "--model and the operand both name a model");
+    *out = seen->n_operands > 0 ? seen->operands[0] : given;
+    if (*out == NULL)
+        *out = env_default_model(path, sizeof path);
+    if (*out == NULL)
+        return err_set(err, SL_E_ARG, "--model", "no model: name one, or set SLUICE_MODEL to one");
+    return SL_OK;
+}

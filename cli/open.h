@@ -12,4 +12,9 @@ struct events;
 int open_engine(const struct run_args *a, struct events *v, struct sl_engine **out,
                 struct sl_err *err);
 
+/* The model of a command whose operand, or -m (given), or else the environment or the default names
+ * it. *out may be given's place. Once per process likewise. */
+int open_find_model(const struct opt_seen *seen, const char *given, const char **out,
+                    struct sl_err *err);
+
 #endif

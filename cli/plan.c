@@ -2,7 +2,7 @@
 #include "cli/plan.h"
 
 #include "cli/commands.h"
-#include "cli/env.h"
+#include "cli/open.h"
 #include "cli/opts.h"
 
 #include <stddef.h>
@@ -255,21 +255,6 @@ static int make_plan(struct plan *p, struct sl_err *err)
     return rc;
 }
 
-static int find_model(struct plan *p, const struct opt_seen *seen, struct sl_err *err)
-{
-    static char path[4096];
-    p->path = p->args->run.model;
-    if (seen->n_operands > 0 && p->path)
-        return err_set(err, SL_E_ARG, "--model", "--model and the operand both name a model");
-    if (seen->n_operands > 0)
-        p->path = seen->operands[0];
-    else if (!p->path)
-        p->path = env_default_model(path, sizeof path);
-    if (!p->path)
-        return err_set(err, SL_E_ARG, "--model", "no model: name one, or set SLUICE_MODEL to one");
-    return SL_OK;
-}
-
 int cmd_plan(int argc, char **argv)
 {
     struct plan_args args = {0};
@@ -281,7 +266,8 @@ int cmd_plan(int argc, char **argv)
         return rc;
     static struct plan p;
     p.args = &args;
-    if (find_model(&p, &seen, &err) < 0 || run_opts_check(&plan_cmd, &seen, &args.run, &err) < 0) {
+    if (open_find_model(&seen, args.run.model, &p.path, &err) < 0 ||
+        run_opts_check(&plan_cmd, &seen, &args.run, &err) < 0) {
         opts_fail(&err);
         return EXIT_USAGE;
     }

@@ -37,6 +37,8 @@ struct run {
     struct rss_sampler *rss;
     struct prompt prompt;
     struct gen gen;
+    run_end_fn *on_end; /* may be NULL */
+    void *end_user;
     double t_request;
     bool text_open; /* the answer so far does not end with a newline */
     struct run_report report;
@@ -148,7 +150,7 @@ static int generate(struct run *r, struct sl_err *err)
                       .n_ctx = r->report.plan.n_ctx,
                       .n_predict = (size_t)r->args->n_predict,
                       .ignore_eos = r->args->ignore_eos != 0,
-                      .on_text = put_text,
+                      .on_text = r->on_end == NULL ? put_text : NULL,
                       .on_eval = on_eval,
                       .on_step = r->csv != NULL || r->events != NULL ? on_step : NULL,
                       .stop = stop_asked,
@@ -214,6 +216,10 @@ static int print_report(struct run *r, struct sl_err *err)
     int rc = run_watch_commit(&r->watch, err);
     if (rc == SL_OK)
         rc = run_csv_commit(&r->csv, &r->report, err);
+    if (rc == SL_OK && r->on_end != NULL) {
+        struct run_end end = {r->gen.ids, r->gen.n_prompt, r->gen.n_ids, &r->report};
+        rc = r->on_end(r->end_user, &end, err);
+    }
     if (rc == SL_OK && r->events != NULL) {
         events_tell_summary(r->events, &r->report);
         rc = events_check(r->events, err);
@@ -295,17 +301,13 @@ static void close_all(struct run *r)
     rss_stop(&r->rss);
 }
 
-int cmd_run(int argc, char **argv)
+int run_execute(const struct run_args *a, run_end_fn *on_end, void *user)
 {
-    struct run_args args;
     struct sl_err err;
-    int rc = run_opts_parse(argc, argv, &args);
-    if (rc != OPTS_GO)
-        return rc;
-    struct run r = {.args = &args};
+    struct run r = {.args = a, .on_end = on_end, .end_user = user};
     stop_install();
     r.rss = rss_start();
-    rc = run_all(&r, &err);
+    int rc = run_all(&r, &err);
     close_all(&r);
     if (rc < 0 && rc != SL_E_CANCELLED && r.events != NULL)
         events_tell_error(r.events, NULL, &err);
@@ -315,4 +317,11 @@ int cmd_run(int argc, char **argv)
         return rc == SL_E_ARG ? EXIT_USAGE : EXIT_FAILED;
     }
     return stop_signal() != 0 ? 128 + stop_signal() : 0;
+}
+
+int cmd_run(int argc, char **argv)
+{
+    struct run_args args;
+    int rc = run_opts_parse(argc, argv, &args);
+    return rc == OPTS_GO ? run_execute(&args, NULL, NULL) : rc;
 }

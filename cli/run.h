@@ -37,6 +37,9 @@ int run_opts_parse(int argc, char **argv, struct run_args *a);
 /* The rows that say which model runs and how (no prompt, sampling or files), for other commands
  * whose values begin with a struct run_args; at most max. The number of them. */
 size_t run_opts_model_rows(struct opt_row *rows, size_t max);
+/* Those with one of these names, likewise. */
+size_t run_opts_named_rows(const char *const *names, size_t n_names, struct opt_row *rows,
+                           size_t max);
 /* The rules between options, of any command with such rows. */
 int run_opts_check(const struct opt_cmd *cmd, const struct opt_seen *seen, const struct run_args *a,
                    struct sl_err *err);
@@ -47,6 +50,18 @@ void run_opts_sampling(const struct run_args *a, struct sl_sampling *s);
 /* Every option with its value, see opts_each_value. */
 void run_opts_each(const struct run_args *a,
                    void (*fn)(void *user, const char *name, const char *value), void *user);
+
+/* What is left of a run at its end, while its engine is open. */
+struct run_report;
+struct run_end {
+    const int32_t *ids; /* prompt, then answer */
+    size_t n_prompt, n_ids;
+    struct run_report *report;
+};
+typedef int run_end_fn(void *user, const struct run_end *end, struct sl_err *err);
+/* Do what the arguments say, once per process; the exit status. on_end, where given, gets what a
+ * single answer came to, after the report; the text is not shown then. */
+int run_execute(const struct run_args *a, run_end_fn *on_end, void *user);
 
 /* What the user gave as prompt: text or ids, one of the two; freed by prompt_free. */
 struct prompt {

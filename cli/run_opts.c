@@ -337,6 +337,23 @@ size_t run_opts_model_rows(struct opt_row *rows, size_t max)
     return n;
 }
 
+size_t run_opts_named_rows(const char *const *names, size_t n_names, struct opt_row *rows,
+                           size_t max)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < RUN.n_rows; i++) {
+        bool wanted = false;
+        for (size_t j = 0; !wanted && j < n_names; j++) {
+            const char *at = strstr(ROWS[i].names, names[j]);
+            char end = at != NULL ? at[strlen(names[j])] : 'x';
+            wanted = end == '\0' || end == ' ';
+        }
+        if (wanted && n < max)
+            rows[n++] = ROWS[i];
+    }
+    return n;
+}
+
 /* What `sluice run` alone offers. */
 static int check_own(const struct opt_seen *seen, const struct run_args *a, struct sl_err *err)
 {

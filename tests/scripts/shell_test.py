@@ -1,0 +1,314 @@
+#!/usr/bin/env python3
+"""The measuring scripts: what they record and print, with recorded sensors, and what they refuse. Nothing about how
+fast anything is. One test per call: sensors, bench_run, ab, report, matrix."""
+import argparse
+import csv
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+SCRIPTS = os.path.join(ROOT, "scripts")
+TREES = os.path.join(HERE, "trees")
+MODEL = os.path.join(ROOT, "models", "storyteller.gguf")
+METRICS = "seconds,rss_mib,mem_available_mib,temp_c,max_khz,psi_some_avg10"
+# Shells that a script may meet; busybox is what embedded systems have, mksh what Android has.
+SHELLS = [s for s in (["dash"], ["busybox", "sh"], ["mksh"], ["bash", "--posix"]) if shutil.which(s[0])] or [["sh"]]
+failures = []
+
+
+def check(ok, what):
+    if not ok:
+        failures.append(what)
+
+
+def environment(program, **more):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("SLUICE", "BENCH_"))}
+    env.update(SLUICE=program, LC_ALL="C", BENCH_INTERVAL="0.05", **more)
+    return env
+
+
+def script(shell, name, *args, env, cwd=None):
+    return subprocess.run([*shell, os.path.join(SCRIPTS, name), *args], capture_output=True, text=True, env=env,
+                          timeout=240, check=False, stdin=subprocess.DEVNULL, cwd=cwd)
+
+
+def read_csv(path):
+    with open(path, encoding="utf-8") as f:
+        return list(csv.DictReader(f))
+
+
+# ---- Sensors ----
+
+# temp_dc, max_khz, available_kib, psi by hand from the files of each tree
+SENSORS = {
+    "phone": "521,2841600,4215808,0.27",
+    "laptop": "630,4100000,9120312,0.00",
+    "desktop": "553,,29000704,",
+    "bare": ",,1536000,",
+    "damaged": ",,,",
+    "missing": ",,,",
+}
+
+
+def test_sensors(_):
+    say = 'set -eu; . "$1/bench-sensors.sh"; sensors_find "$2"; sensors_read; ' \
+          'echo "$temp_dc,$max_khz,$available_kib,$psi"'
+    for shell in SHELLS:
+        for tree, want in SENSORS.items():
+            p = subprocess.run([*shell, "-c", say, "sh", SCRIPTS, os.path.join(TREES, tree)], capture_output=True,
+                               text=True, timeout=60, check=False)
+            check(p.returncode == 0 and p.stdout == want + "\n" and not p.stderr,
+                  f"{shell} {tree}: {p.stdout!r} {p.stderr!r}, want {want!r}")
+        p = subprocess.run([*shell, "-c", 'set -eu; . "$1/bench-sensors.sh"; sensors_clock; a=$clock_cs; sleep 0.1; '
+                            'sensors_clock; [ $((clock_cs - a)) -ge 5 ]; sensors_find ""; sensors_rss $$; '
+                            '[ "$rss_kib" -gt 0 ]; for t in 0 5 123 ""; do sensors_tenths "$t"; echo "<$tenths>"; done',
+                            "sh", SCRIPTS], capture_output=True, text=True, timeout=60, check=False)
+        check(p.returncode == 0 and p.stdout.split() == ["<0.0>", "<0.5>", "<12.3>", "<>"], f"{shell}: {p}")
+
+
+# ---- bench-run.sh ----
+
+def run_once(shell, program, tree, d, tokens=12):
+    out, metrics = os.path.join(d, "run 1.csv"), os.path.join(d, "run 1.metrics")
+    env = environment(program, **({"BENCH_ROOT": os.path.join(TREES, tree)} if tree else {}))
+    p = script(shell, "bench-run.sh", str(tokens), MODEL, out, metrics, "--cache-mb", "4", env=env)
+    check(p.returncode == 0 and f"{tokens} tokens generated" in p.stdout, f"{shell} {tree}: {p}")
+    with open(metrics, encoding="utf-8") as f:
+        check(f.readline() == METRICS + "\n", "header of the metrics")
+    with open(out, encoding="utf-8") as f:
+        text = f.read()
+    check(len(re.findall(r"^\d+,", text, re.M)) == tokens and '# option.cache-mb="4"' in text, "rows and options")
+    return p.stdout.splitlines()[-1], read_csv(metrics)
+
+
+def test_bench_run(program):
+    with tempfile.TemporaryDirectory() as d:
+        for shell in SHELLS:
+            line, rows = run_once(shell, program, "phone", d)
+            check(line == "bench-run: peak RSS not known, least MemAvailable 4117 MiB, hottest 52.1 C, "
+                  "lowest clock limit 2841600 kHz", f"{shell}: {line}")
+            check(bool(rows) and all((r["mem_available_mib"], r["temp_c"], r["max_khz"], r["psi_some_avg10"],
+                                      r["rss_mib"]) == ("4117", "52.1", "2841600", "0.27", "") for r in rows),
+                  f"{shell}: rows {rows}")
+        line, rows = run_once(SHELLS[0], program, "damaged", d)
+        check(line.count("not known") == 4 and all(set(list(r.values())[1:]) == {""} for r in rows), f"none: {rows}")
+        line, rows = run_once(SHELLS[0], program, "", d, 800)
+        seconds = [float(r["seconds"]) for r in rows]
+        check(seconds == sorted(seconds) and all(r["rss_mib"] for r in rows[:-1]) and "RSS not known" not in line,
+              f"{line} {rows}")
+        env = environment(program)
+        files = [os.path.join(d, "a.csv"), os.path.join(d, "a.metrics")]
+        p = script(SHELLS[0], "bench-run.sh", "4", "no.gguf", *files, env=env)
+        check(p.returncode == 1 and "no.gguf" in p.stderr and not os.path.exists(files[0]), f"no model: {p}")
+        for args in (["4", MODEL, files[0]], ["x", MODEL, *files], ["", MODEL, *files]):
+            p = script(SHELLS[0], "bench-run.sh", *args, env=env)
+            check(p.returncode == 2, f"{args}: {p}")
+        check_stopped(env, files)
+
+
+def check_stopped(env, files):
+    """Asked to stop, the run ends after its token with a report, and the script with its status."""
+    with subprocess.Popen(["sh", os.path.join(SCRIPTS, "bench-run.sh"), "900", MODEL, *files, "--cache-mb", "0",
+                           "--io-engine", "plain"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env=env) as p:
+        line = p.stderr.readline()
+        while line and not line.startswith("mode:"):
+            line = p.stderr.readline()
+        time.sleep(0.1)
+        p.send_signal(signal.SIGTERM)
+        out, _ = p.communicate(timeout=120)
+        check(p.returncode in (143, 0) and "bench-run:" in out, f"stopped: {p.returncode} {out}")
+
+
+# ---- ab.sh ----
+
+def test_ab(program):
+    env = environment(program)
+    with tempfile.TemporaryDirectory() as d:
+        for shell in SHELLS:
+            p = script(shell, "ab.sh", "-n", "10", "-w", "2", "-r", "2", "-o", "r.csv", "-A", "--cache-mb 4", "-B",
+                       "--cache-mb '0'", MODEL, "--no-overlap", env=env, cwd=d)
+            check(p.returncode == 0 and "tokens: the same in A and B" in p.stdout, f"{shell}: {p}")
+            order = re.findall(r"^round (\d), (\w):", p.stderr, re.M)
+            check(order == [("1", "A"), ("1", "B"), ("2", "B"), ("2", "A")], f"order {order}")
+            cells = [r.split("|")[1:-1] for r in p.stdout.splitlines() if re.match(r"\| [AB] \|", r)]
+            check(len(cells) == 2 and all(len(c) == 10 for c in cells), f"table {p.stdout}")
+            check("in 0 of 2" in p.stdout or "in 1 of 2" in p.stdout or "in 2 of 2" in p.stdout, p.stdout)
+            check_ab_numbers(read_csv(os.path.join(d, "r.csv")), cells)
+        p = script(SHELLS[0], "ab.sh", "-n", "8", "-w", "0", "-r", "1", "-A", "--seed 1", "-B", "--seed 2", "-a",
+                   f"'{program}' run", "--", "-m", MODEL, "-p", "Once upon", "--temp", "1", "--ignore-eos", env=env,
+                   cwd=d)
+        check(p.returncode == 0 and "tokens: DIFFERENT" in p.stdout, f"other program: {p}")
+        p = script(SHELLS[0], "ab.sh", "-r", "1", "-B", "--cache-mb few", MODEL, env=env, cwd=d)
+        check(p.returncode == 1 and "--cache-mb" in p.stderr, f"a run that fails: {p}")
+        for args in ([], [MODEL], ["-r", "0", "-A", "x"], ["-n", "x", "-A", "x"], ["-z"]):
+            p = script(SHELLS[0], "ab.sh", *args, env=env, cwd=d)
+            check(p.returncode == 2 and not p.stdout, f"{args}: {p}")
+        check(sorted(os.listdir(d)) == ["r.csv"], f"left {os.listdir(d)}")
+
+
+def check_ab_numbers(rows, cells):
+    """The table's means and medians are those of the runs, to its digits."""
+    for name, cell in zip("AB", cells):
+        mine = sorted(float(r["tok_s"]) for r in rows if r["variant"] == name)
+        mean, median = float(cell[1]), float(cell[2])
+        check(len(mine) == 2 and abs(mean - sum(mine) / 2) < 0.001 and abs(median - mean) < 0.001, f"{mine} {cell}")
+        check(cell[3].strip() == f"{mine[0]:.3f} to {mine[1]:.3f}", f"{mine} {cell}")
+        check(float(cell[8]) == 0.0 or name == "A", f"hits without a cache: {cell}")
+
+
+# ---- bench-report.sh ----
+
+def tables(text):
+    """Lists of rows, each a list of cells."""
+    out, inside = [], False
+    for line in text.splitlines():
+        if line.startswith("|"):
+            if not inside:
+                out.append([])
+            out[-1].append([c.strip() for c in line.strip("|").split("|")])
+        inside = line.startswith("|")
+    return out
+
+
+def test_report(program):
+    with tempfile.TemporaryDirectory() as d:
+        env = environment(program, BENCH_ROOT=os.path.join(TREES, "laptop"))
+        for shell in SHELLS:
+            keep = os.path.join(d, "of " + shell[0])
+            p = script(shell, "bench-report.sh", "-o", keep, "-r", "2", "-n", "24", "-s", "0.02", MODEL, "--cache-mb",
+                       "4", "--temp", "2", env=env)
+            check(p.returncode == 0, f"{shell}: {p}")
+            t = tables(p.stdout)
+            check(len(t) == 2 and all(len(r) == 2 for table in t for r in table), f"two tables: {p.stdout}")
+            for key, value in {r[0]: r[1] for table in t for r in table[2:]}.items():
+                check(bool(value), f"{key} is empty")
+            both = {r[0]: r[1] for table in t for r in table}
+            check(both["memory"] == "15.5 GiB" and both["changed options"].startswith("--cache-mb=4 --temp=2"),
+                  f"{both}")
+            check(re.match(r"[\d.]+ GB/s \((direct|buffered), \w+, \d in flight\)", both["drive, measured"]) and
+                  both["drive, measured"].endswith("reads of 0.037 MiB"), both["drive, measured"])
+            check(t[1][0][0] == "protocol 1, 2 runs of 24 tokens", f"{t[1][0]}")
+            check_report_numbers(keep, both)
+        p = script(SHELLS[0], "bench-report.sh", "-s", "0.02", "no.gguf", env=env, cwd=d)
+        check(p.returncode == 1 and not p.stdout and "no.gguf" in p.stderr, f"no model: {p}")
+        for args in ([], ["-r", "0", MODEL], ["-z", MODEL]):
+            check(script(SHELLS[0], "bench-report.sh", *args, env=env).returncode == 2, f"{args}")
+
+
+def check_report_numbers(keep, both):
+    speeds = []
+    for k in (1, 2):
+        with open(os.path.join(keep, f"result-{k}.json"), encoding="utf-8") as f:
+            speeds.append(json.load(f)["result"]["tok_s"])
+        rows = read_csv(os.path.join(keep, f"run-{k}.metrics"))
+        check(bool(rows) and rows[0]["temp_c"] == "63.0", f"metrics {rows}")
+    low, high = sorted(speeds)
+    want = f"{(low + high) / 2:.2f} ({low:.2f} to {high:.2f})"
+    check(both["decode tok/s"] == want or f"{low:.2f}" == f"{high:.2f}", f"{both['decode tok/s']}, want {want}")
+    with open(os.path.join(keep, "iobench.json"), encoding="utf-8") as f:
+        direct = [r["gb_s"] for r in json.load(f)["rows"] if r["direct"]]
+    if direct:
+        check(both["drive, measured"].startswith(f"{max(direct):.3f} GB/s (direct"), both["drive, measured"])
+
+
+# ---- bench-matrix.sh ----
+
+INDEX = """cell pass model config options waited_s gave_up temp_before_c mem_available_before_mib exit tok_s csv
+metrics""".split()
+
+
+def test_matrix(program):
+    with tempfile.TemporaryDirectory() as d:
+        tree = os.path.join(d, "tree")
+        shutil.copytree(os.path.join(TREES, "phone"), tree)
+        env = environment(program, BENCH_ROOT=tree)
+        for n, shell in enumerate(SHELLS):
+            check_two_cells(shell, env, os.path.join(d, f"two {n}"))
+        check_eight(env, os.path.join(d, "eight"))
+        check_gates(env, d, tree)
+        for args in ([], [MODEL], ["-o", os.path.join(d, "x")], ["-o", "y", "-T", "hot", MODEL],
+                     ["-o", os.path.join(d, "eight"), MODEL], ["-o", "z", "-c", "no.conf", MODEL]):
+            p = script(SHELLS[0], "bench-matrix.sh", *args, env=env, cwd=d)
+            check(p.returncode == 2 and not p.stdout, f"{args}: {p}")
+
+
+def check_two_cells(shell, env, out):
+    conf = out + ".conf"
+    with open(conf, "w", encoding="utf-8") as f:
+        f.write("# two\nplain\n\nsmall --cache-mb 2 --no-overlap\n")
+    p = script(shell, "bench-matrix.sh", "-o", out, "-n", "4", "-c", conf, MODEL, env=env)
+    check(p.returncode == 0, f"{shell}: {p}")
+    rows = read_csv(os.path.join(out, "index.csv"))
+    check(list(rows[0]) == INDEX, f"columns {list(rows[0])}")
+    check([(r["pass"], r["config"]) for r in rows] == [("1", "plain"), ("1", "small"), ("2", "small"), ("2", "plain")],
+          f"{shell}: order {rows}")
+    for r in rows:
+        check((r["exit"], r["gave_up"], r["waited_s"], r["temp_before_c"], r["mem_available_before_mib"], r["model"]) ==
+              ("0", "", "0", "52.1", "4117", MODEL) and float(r["tok_s"]) > 0, f"{shell}: {r}")
+        for key in ("csv", "metrics"):
+            check(os.path.exists(os.path.join(out, r[key])), f"{r[key]} is missing")
+    table = tables(p.stdout)[0][2:]
+    check([r[1] for r in table] == ["plain", "small"] and table[1][2] == "`--cache-mb 2 --no-overlap`", f"{table}")
+    check(table[0][3] == f"{float(rows[0]['tok_s']):.3f}" and table[0][4] == f"{float(rows[3]['tok_s']):.3f}",
+          f"{shell}: {table} {rows}")
+
+
+def check_eight(env, out):
+    p = script(SHELLS[0], "bench-matrix.sh", "-o", out, "-n", "3", "-1", MODEL, env=env)
+    rows = read_csv(os.path.join(out, "index.csv"))
+    check(p.returncode == 0 and len({r["config"] for r in rows}) == len(rows) == 8, f"eight: {p}")
+    check(rows[0]["options"] == "" and rows[-1]["options"] == "--n-expert-used 1", f"eight: {rows}")
+
+
+def check_gates(env, d, tree):
+    """A hot machine is waited for, not for ever, and a failing cell ends neither the others nor in a zero status."""
+    conf = os.path.join(d, "gate.conf")
+    with open(conf, "w", encoding="utf-8") as f:
+        f.write("a\nbroken --cache-mb 1 --cache-slots 1\nb\n")
+    out = os.path.join(d, "gate")
+    p = script(SHELLS[0], "bench-matrix.sh", "-1", "-o", out, "-n", "3", "-c", conf, "-T", "40", "-F", "8000", "-W",
+               "1", MODEL, env=env)
+    rows = read_csv(os.path.join(out, "index.csv"))
+    check(p.returncode == 1 and [r["exit"] for r in rows] == ["0", "2", "0"], f"gate: {p} {rows}")
+    check(all((r["gave_up"], r["waited_s"]) == ("temperature+memory", "1") for r in rows), f"gate: {rows}")
+    check(tables(p.stdout)[0][3][3] == "failed" and tables(p.stdout)[0][2][6] == "temperature+memory", p.stdout)
+    # It cools down while it is waited for.
+    zone = os.path.join(tree, "sys/class/thermal/thermal_zone")
+    with open(conf, "w", encoding="utf-8") as f:
+        f.write("a\n")
+    with subprocess.Popen(["sh", os.path.join(SCRIPTS, "bench-matrix.sh"), "-1", "-o", out + "2", "-n", "3", "-c", conf,
+                           "-T", "50", "-W", "60", MODEL], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env=env) as p:
+        time.sleep(0.5)
+        with open(zone + "1/temp", "w", encoding="utf-8") as f:
+            f.write("49900\n")
+        _, err = p.communicate(timeout=120)
+        rows = read_csv(out + "2/index.csv")
+        check(p.returncode == 0 and rows[0]["gave_up"] == "" and rows[0]["temp_before_c"] == "49.9" and
+              int(rows[0]["waited_s"]) >= 1, f"cooling: {err} {rows}")
+
+
+def main():
+    tests = {k[5:]: v for k, v in globals().items() if k.startswith("test_")}
+    a = argparse.ArgumentParser()
+    a.add_argument("test", choices=sorted(tests))
+    a.add_argument("--program", required=True)
+    a = a.parse_args()
+    tests[a.test](os.path.abspath(a.program))
+    for f in failures:
+        print(f)
+    print(f"{a.test}, shells {', '.join(s[0] for s in SHELLS)}: {len(failures)} failures")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
