@@ -12,7 +12,7 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from analysis import page, plots, tables, tells  # noqa: E402  pylint: disable=wrong-import-position
-from analysis.records import Bad, read_cells  # noqa: E402  pylint: disable=wrong-import-position
+from analysis.records import Bad, one_line, read_cells  # noqa: E402  pylint: disable=wrong-import-position
 
 
 def at_least(low):
@@ -115,16 +115,17 @@ def write(folder, blocks):
 
 def main():
     a = parse_arguments()
+    sys.stdout.reconfigure(errors="backslashreplace")
     try:
         cells, lost = read_cells(a.runs, a.skip)
         flags, blocks = report(a, cells, lost)
         write(a.out, blocks)
     except Bad as e:
-        sys.exit(f"bench-analyze: {e}")
+        sys.exit(one_line(f"bench-analyze: {e}"))
     except OSError as e:
-        sys.exit(f"bench-analyze: {e.filename}: {e.strerror}")
+        sys.exit(one_line(f"bench-analyze: {e.filename}: {e.strerror}"))
     for line in flags:
-        print("flag: " + "".join(c if c.isprintable() else "?" for c in line))
+        print("flag: " + one_line(line))
     print(f"cells: {len(cells)}; {os.path.join(a.out, 'summary.md')}, {os.path.join(a.out, 'report.html')}")
 
 

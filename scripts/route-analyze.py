@@ -10,7 +10,7 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from analysis import page, route_page, route_text, routes  # noqa: E402  pylint: disable=wrong-import-position
-from analysis.records import Bad  # noqa: E402  pylint: disable=wrong-import-position
+from analysis.records import Bad, one_line  # noqa: E402  pylint: disable=wrong-import-position
 
 
 def count(text):
@@ -33,6 +33,7 @@ def parse_arguments():
 
 def main():
     a = parse_arguments()
+    sys.stdout.reconfigure(errors="backslashreplace")
     try:
         trace = routes.read_trace(a.trace)
         figures = routes.analyze(trace, a.top)
@@ -48,9 +49,9 @@ def main():
         if a.json != "-":
             sys.stdout.write(route_text.to_text(figures, maps["decode_uses"]))
     except Bad as e:
-        sys.exit(f"route-analyze: {e}")
+        sys.exit(one_line(f"route-analyze: {e}"))
     except OSError as e:
-        sys.exit(f"route-analyze: {e.filename}: {e.strerror}")
+        sys.exit(one_line(f"route-analyze: {e.filename}: {e.strerror}"))
 
 
 if __name__ == "__main__":

@@ -70,6 +70,11 @@ if [ "${1:-}" = --ci ]; then
     command -v npm >/dev/null 2>&1 || { echo "setup: installing through apt: npm"; install npm; }
     python3 -m pip --version >/dev/null 2>&1 ||
         { echo "setup: installing through apt: python3-pip"; install python3-pip; }
+    # The pages that scripts write are tried in a browser. Ubuntu's package of that name is only a pointer to a snap.
+    if grep -qx 'ID=debian' /etc/os-release 2>/dev/null && ! installed chromium; then
+        echo "setup: installing through apt: chromium"
+        install chromium
+    fi
     # libFuzzer and the sanitizers' runtime come in a package named after clang's version.
     version=$(clang -dumpversion | cut -d. -f1)
     runtime="libclang-rt-$version-dev"

@@ -76,7 +76,7 @@ def write_file(path, text):
     """Whole or not at all."""
     part = f"{path}.part"
     try:
-        with open(part, "w", encoding="utf-8") as f:
+        with open(part, "w", encoding="utf-8", errors="replace") as f:
             f.write(text)
         os.replace(part, path)
     except OSError:

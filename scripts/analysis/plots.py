@@ -3,6 +3,8 @@ import html
 import io
 import math
 
+from analysis.records import one_line
+
 PALETTE = ("#0b6bb5", "#d1570c", "#21843a", "#8a3fa0", "#b3262e", "#6d5a00", "#00807e", "#555555")
 MOST_POINTS = 1200  # of one line; more are averaged, nobody could tell them apart
 
@@ -11,7 +13,8 @@ class Series:
     """One line. Points without a y (None) are gaps."""
 
     def __init__(self, label, xs, ys, dashed=False, color=0):
-        self.label, self.dashed, self.color = label, dashed, PALETTE[color % len(PALETTE)]
+        self.label = one_line(label)  # XML has no control characters
+        self.dashed, self.color = dashed, PALETTE[color % len(PALETTE)]
         self.points = thin([(x, y) for x, y in zip(xs, ys) if x is not None and y is not None])
 
 
@@ -33,7 +36,8 @@ def ticks(low, high, about=6):
 
 def span(values):
     low, high = min(values), max(values)
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
+    least = max(1e-6 * max(abs(low), abs(high)), 1e-6)  # less could not be told apart on an axis
+    return (low, high) if high - low >= least else (low - least, high + least)
 
 
 def matplotlib_pyplot():
@@ -73,7 +77,7 @@ def draw_library(library, title, x_label, y_label, series):
         axes.set_ylim(bottom=min(0, min(p[1] for s in series for p in s.points)))
         axes.grid(alpha=0.3)
         figure.legend(*axes.get_legend_handles_labels(), loc="lower center",
-                      ncols=2, fontsize="small")
+                      ncol=2, fontsize="small")
         figure.subplots_adjust(bottom=min(0.16 + 0.035 * (len(series) + 1) / 2, 0.6))
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None})

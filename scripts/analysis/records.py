@@ -9,6 +9,8 @@ import os
 
 MAX_BYTES = 256 << 20  # of one file
 MAX_COLUMNS = 256
+MOST = 1e18  # of any number, so that sums and scales of plots stay finite
+MAX_DIGITS = 64
 
 
 class Bad(Exception):
@@ -43,14 +45,21 @@ class Cell:
         return [v for r in self.runs for v in r.known(name, skip)]
 
 
+def one_line(text):
+    """text with a ? for what is no printable character: names of files may hold anything."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
 def shown(text, most=40):
     """text for a message: one line, printable, not long."""
-    text = "".join(c if c.isprintable() else "?" for c in text)
+    text = one_line(text)
     return repr(text if len(text) <= most else text[:most] + "...")
 
 
 def read_lines(path):
     try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise Bad(f"{path}: not a regular file")
         with open(path, "rb") as f:
             data = f.read(MAX_BYTES + 1)
     except OSError as e:
@@ -71,8 +80,8 @@ def read_number(text, where, column):
         v = float(text)
     except ValueError:
         v = math.nan
-    if not math.isfinite(v) or "_" in text:
-        raise Bad(f"{where}: {column} is {shown(text)}, not a number")
+    if not abs(v) <= MOST or "_" in text:
+        raise Bad(f"{where}: {column} is {shown(text)}, not a number of at most {MOST:g}")
     return v
 
 
@@ -109,10 +118,12 @@ def read_pairs(lines, first, path):
         if not line.startswith("# ") or not eq:
             raise Bad(f"{path}:{n}: expected '# name=value', found {shown(line)}")
         try:
+            if len(text) > MAX_DIGITS and not text.startswith('"'):
+                raise ValueError(text)
             value = json.loads(text) if text else None
         except (ValueError, RecursionError) as e:
             raise Bad(f"{path}:{n}: the value of {shown(key)} is neither a number nor a string") from e
-        if isinstance(value, float) and not math.isfinite(value):
+        if isinstance(value, (int, float)) and not abs(value) <= MOST:
             raise Bad(f"{path}:{n}: {shown(key)} is not a number")
         if not isinstance(value, (int, float, str, type(None))) or isinstance(value, bool):
             raise Bad(f"{path}:{n}: the value of {shown(key)} is neither a number nor a string")

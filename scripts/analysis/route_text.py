@@ -1,4 +1,5 @@
 """What route-analyze.py prints."""
+from analysis.records import one_line
 
 SHADES = " .:-=+*#%@"
 COLUMNS = 64  # of the heat map; more experts share one
@@ -46,8 +47,7 @@ def layer_lines(layers):
 
 
 def to_text(d, uses):
-    name = "".join(c if c.isprintable() else "?" for c in d["model"])
-    out = [f"{name}: {d['n_layer']} layers x {d['n_expert']} experts, {d['top_k']} per token; "
+    out = [f"{one_line(d['model'])}: {d['n_layer']} layers x {d['n_expert']} experts, {d['top_k']} per token; "
            f"{d['prompt_tokens']} prompt tokens, {d['decode_tokens']} generated, which used {d['decode_uses']} experts"]
     if d["resident"] is not None:
         out.append(f"in the cache when asked for, in the recorded run: {100 * d['resident']:.1f} %")

@@ -47,7 +47,7 @@ def draw_mean(runs, rng):
 
 def interval(draw, key, seed, resamples):
     """The middle 95 % of draw(rng). The same seed and key give the same interval, whatever else is asked for."""
-    rng = random.Random(f"{seed}/{key}")
+    rng = random.Random(f"{seed}/{key}".encode("utf-8", "backslashreplace"))
     found = [draw(rng) for _ in range(resamples)]
     return quantile(found, 0.025), quantile(found, 0.975)
 

@@ -9,8 +9,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree
 
 from kit import ROOT, check, dump_dom, find_browser, finish, run_csv, script, token, write
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(ROOT, "scripts"))
+from analysis.records import Bad, read_metrics, read_run  # noqa: E402  pylint: disable=wrong-import-position
 
 EVIL = '<img src=x onerror=alert(1)>|"$x_'
 NAME = EVIL.replace("=", " ")  # of a cell, where = ends the name
@@ -186,6 +191,8 @@ BROKEN = {
     "json": (GOOD.replace('"0.1.0"', '"0.1.0'), "neither a number nor a string"),
     "deep": (GOOD.replace('"0.1.0"', "[" * 5000), "neither a number nor a string"),
     "tokens": (GOOD.replace("tokens=12", "tokens=13"), "12 rows, but the summary counts '13'"),
+    "large": (GOOD.replace(",0.1,", ",1e300,", 1), "not a number of at most 1e+18"),
+    "digits": (GOOD.replace('"0.1.0"', "1" * 5000), "neither a number nor a string"),
     "zeros": (GOOD.replace(",0.1,", ",\0,", 1), "not a number"),
     "short": (run_csv([token()] * 8), "8 tokens, nothing is left"),
     "wide": (GOOD.replace(HEADER, HEADER + ",x" * 300), "more than 256 columns"),
@@ -207,6 +214,9 @@ def check_broken():
         refused(what, "broken.csv")
         check(True, name)
     refused("No such file", "none.csv")
+    refused("no?such: No such file", "no\nsuch")
+    os.mkfifo("pipe.csv")
+    refused("not a regular file", "pipe.csv")
     os.mkdir("folder")
     refused("no file in it", "folder")
     write("folder/a.csv", GOOD)
@@ -223,6 +233,43 @@ def check_broken():
     analyze("folder/a.csv")
     p = script("bench-analyze.py", "--skip", "-1", "folder/a.csv")
     check(p.returncode == 2 and "--skip" in p.stderr, f"--skip -1: {p.stderr}")
+
+
+def check_mutants():
+    """Files with bytes changed, cut and doubled: what is wrong is Bad, nothing else, and what is accepted is reported."""
+    seed = random.randrange(1 << 32)
+    rng, texts = random.Random(seed), {read_run: GOOD, read_metrics: "seconds,rss_mib\n0,1\n1.5,2\n2,\n"}
+    for i in range(400):
+        reader = read_run if i % 4 else read_metrics
+        data = bytearray(texts[reader].encode())
+        for _ in range(rng.randrange(1, 4)):
+            at = rng.randrange(len(data)) if data else 0
+            kind = rng.randrange(3)
+            if kind == 0 and data:
+                data[at] = rng.choice(b'\0\n\r#,="-.eE90_ n\xff\xe2')
+            elif kind == 1:
+                del data[at:at + rng.randrange(1, 40)]
+            else:
+                data[at:at] = data[at:at + rng.randrange(1, 40)]
+        with open("mutant.csv", "wb") as f:
+            f.write(data)
+        try:
+            reader("mutant.csv")
+        except Bad as e:
+            check(str(e).startswith("mutant.csv") and "\n" not in str(e), f"seed {seed}: {e!r}")
+        except Exception as e:  # pylint: disable=broad-except
+            check(False, f"seed {seed}, file {i}: {e!r}")
+            return
+    tiny, large = "5e-324", "1e18"
+    for value in (tiny, large):
+        write("edge.csv", run_csv([token(value, rss_anon_mib=value, mem_available_mib="-" + value)] * 30))
+        write("edge.metrics", f"seconds,rss_mib\n{value},{value}\n{value},1\n")
+        analyze("edge.csv")
+    with open(os.fsencode("odd\x01") + b"\xff.csv", "w", encoding="utf-8") as f:
+        f.write(GOOD)
+    analyze(os.fsdecode(os.fsencode("odd\x01") + b"\xff.csv"))
+    with open("out/memory.svg", encoding="utf-8") as f:
+        xml.etree.ElementTree.parse(f)
 
 
 def check_matplotlib():
@@ -291,6 +338,7 @@ def main():
             check_index()
             check_hostile()
             check_broken()
+            check_mutants()
             check_matplotlib()
             check_real(program, a.emulator)
         os.chdir("/")
@@ -298,5 +346,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.dont_write_bytecode = True
     main()

@@ -14,6 +14,11 @@ import tempfile
 
 from kit import ROOT, check, dump_dom, failures, find_browser, finish, script, write
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(ROOT, "scripts"))
+from analysis import route_text, routes  # noqa: E402  pylint: disable=wrong-import-position
+from analysis.records import Bad  # noqa: E402  pylint: disable=wrong-import-position
+
 EVIL = "</script><script>document.title='bad'</script><img/src=x/onerror=alert(1)>"
 COLUMNS = "turn,phase,step,layer,slot,expert,weight,residency,expert_bytes"
 
@@ -151,6 +156,27 @@ def check_broken():
     check(p.returncode == 1 and p.stderr.count("\n") == 1, f"a page that cannot be written: {p.stderr}")
 
 
+def check_mutants():
+    seed = random.randrange(1 << 32)
+    rng = random.Random(seed)
+    for i in range(200):
+        data = bytearray(trace_text(random_rows(i, decode=2)).encode())
+        for _ in range(rng.randrange(1, 4)):
+            at = rng.randrange(len(data))
+            data[at:at + rng.randrange(3)] = bytes(rng.choice(b"\0\n#,=-.019 _\xff") for _ in range(rng.randrange(3)))
+        with open("mutant.csv", "wb") as f:
+            f.write(data)
+        try:
+            trace = routes.read_trace("mutant.csv")
+            figures = routes.analyze(trace, 3)
+            route_text.to_text(figures, routes.counts(trace, 1))
+        except Bad as e:
+            check(str(e).startswith("mutant.csv") and "\n" not in str(e), f"seed {seed}: {e!r}")
+        except Exception as e:  # pylint: disable=broad-except
+            check(False, f"seed {seed}, file {i}: {e!r}")
+            return
+
+
 # Runs in a copy of the page: what a user would do, and what the canvas shows then.
 PROBE = """<script>
 const out = [], box = $("heat").getBoundingClientRect(), wide = (box.width - ROWS_LEFT) / D.n_expert;
@@ -247,6 +273,7 @@ def main():
                     break
             check_text()
             check_broken()
+            check_mutants()
             check_page(None)
             check_real(program, a.emulator)
         os.chdir("/")
@@ -254,5 +281,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.dont_write_bytecode = True
     main()
