@@ -11,6 +11,11 @@ FAULTS = 0.1        # per token: less than this counts as this much
 OVER_DRIVE = 1.10
 APART = 1.10        # mean token time of a cell's slowest run by its fastest
 
+# What changes the arithmetic of a token, or where its weights come from, beside the number of experts.
+ARITHMETIC = ("plan.threads", "plan.cpu", "plan.mode", "plan.dense_weights", "option.4bit", "option.q3-experts",
+              "option.2bit", "option.packed", "option.overlap", "option.odirect", "option.cache-mb",
+              "option.drop-cold-experts", "option.expert-substitute")
+
 TITLES = {
     "top-k": "compute time rises as top-k falls",
     "majflt": "major faults jump tenfold",
@@ -48,7 +53,7 @@ class Judge:
         if not here or not mine:
             return Verdict("top-k", UNKNOWN, "no experts or no compute time in the file")
         worst, compared = None, 0
-        for other in self.like(cell, "plan.threads", "plan.cpu", "option.4bit", "option.q3-experts", "option.2bit"):
+        for other in self.like(cell, *ARITHMETIC):
             more, theirs = mean(other.known("experts_routed", self.skip)), mean(other.known("compute_s", self.skip))
             if not more or not theirs or here > FEWER * more:
                 continue

@@ -94,10 +94,12 @@ def check_tells():
     write("faults.csv", run_csv([noisy(0.1, rng, majflt=3) for _ in range(40)]))
     write("later.csv", run_csv([noisy(0.1, rng, majflt=0 if i < 24 else 4) for i in range(40)], {"model.name": "alone"}))
     write("k4.csv", run_csv([noisy(0.1, rng, experts_routed=20, compute_s=0.08) for _ in range(40)]))
+    write("drops.csv", run_csv([noisy(0.1, rng, compute_s=0.01, experts_dropped=20) for _ in range(40)],
+                               {"option.drop-cold-experts": "1"}))
     write("k2.csv", run_csv([noisy(0.1, rng, experts_routed=10, compute_s=0.03) for _ in range(40)]))
     write("buffered.csv", run_csv(steady, {"plan.o_direct": 0}))
     write("resident.csv", run_csv([{"loop_s": 0.1}] * 12, {"plan.mode": "resident"}))
-    names = ["steady", "hot", "faults", "later", "k4", "k2", "buffered", "resident"]
+    names = ["steady", "hot", "faults", "later", "k4", "k2", "drops", "buffered", "resident"]
     p, text = analyze("--drive-gb-s", "1.2", *(n + ".csv" for n in names))
     found = states(text)
     flagged = {(c, k) for c, row in found.items() for k, v in row.items() if v == "FLAG"}
