@@ -2,7 +2,7 @@
  * called; help and the manual page. */
 #include "cli/commands.h"
 #include "cli/env.h"
-#include "cli/opts.h"
+#include "cli/run.h"
 #include "sluice.h"
 
 #include <fcntl.h>
@@ -35,6 +35,8 @@ static const struct {
     const char *program, *command;
 } PROGRAMS[] = {
     {"cachebench", "cachebench"},
+    {"infer", "run"}, /* with defaults of their own: run_names.c */
+    {"bmoe-cli", "run"},
     {NULL, NULL},
 };
 
@@ -85,6 +87,24 @@ static int print_sections(const char *form)
     return rc;
 }
 
+#define NAMES_SAY                                                                                  \
+    "Links to the program under these names stand for one command; with infer, a directory's "     \
+    "packed experts are read without an option, and the directory is $SLUICE_MODEL_DIR or "        \
+    "./model "                                                                                     \
+    "where none is named."
+
+static void print_names(bool man)
+{
+    char defaults[256];
+    const char *name;
+    const char *const before = man ? ".TP\n.B " : "| `",
+                      *const between = man ? "\nsluice " : "` | `sluice ",
+                      *const after = man ? "\n" : "` |\n";
+    printf("%scachebench%scachebench%s", before, between, after);
+    for (int i = 0; (name = run_names_at(i, defaults, sizeof defaults)) != NULL; i++)
+        printf("%s%s%srun %s%s", before, name, between, defaults, after);
+}
+
 static int print_man(void)
 {
     printf(".\\\" Made by 'sluice help --man'; edit the option tables in cli/ instead.\n"
@@ -95,6 +115,8 @@ static int print_man(void)
     for (int i = 0; i < N_COMMANDS; i++)
         printf(".TP\n.B %s\n%s\n", COMMANDS[i].name, COMMANDS[i].summary);
     int rc = print_sections("man");
+    printf(".SH OTHER NAMES\n" NAMES_SAY "\n");
+    print_names(true);
     printf(".SH ENVIRONMENT\n");
     for (const struct env_row *e = env_rows(); e->name != NULL; e++)
         printf(".TP\n.B %s\n%s.\n", e->name, e->help);
@@ -112,7 +134,9 @@ static int print_markdown(void)
            "cli/ instead. -->\n\nSizes K, M, G and T are powers of 1024. Generated text alone goes "
            "to standard output;\nthe mode line, progress and the report go to standard error.\n\n");
     int rc = print_sections("markdown");
-    printf("## Environment\n\n| variable | meaning |\n| --- | --- |\n");
+    printf("## Other names\n\n" NAMES_SAY "\n\n| name | stands for |\n| --- | --- |\n");
+    print_names(false);
+    printf("\n## Environment\n\n| variable | meaning |\n| --- | --- |\n");
     for (const struct env_row *e = env_rows(); e->name != NULL; e++)
         printf("| `%s` | %s |\n", e->name, e->help);
     printf("\nAn option on the command line beats the environment.\n\n## Exit status\n\n"

@@ -1,6 +1,7 @@
 #include "cli/open.h"
 
 #include "cli/env.h"
+#include "cli/model_path.h"
 #include "cli/run_events.h"
 #include "cli/stop.h"
 
@@ -63,6 +64,13 @@ int open_engine(const struct run_args *a, struct events *v, struct sl_engine **o
     if (model == NULL)
         return err_set(err, SL_E_ARG, "--model",
                        "no model: give -m FILE, or set SLUICE_MODEL to one");
+    static char found[4096]; /* likewise */
+    if (model_path_is_dir(model)) {
+        int bad = model_path_find(model, found, sizeof found, err);
+        if (bad < 0)
+            return bad;
+        model = found;
+    }
     struct sl_engine_options opt;
     static struct progress p; /* the engine keeps it */
     p = (struct progress){.events = v, .bar = isatty(STDERR_FILENO), .shown = -1};

@@ -199,8 +199,8 @@ static int fail_unknown(const struct opt_cmd *cmd, const char *name, struct sl_e
     }
     if (keep[0] != '\0')
         return err_set(err, SL_E_ARG, name, "unknown option %s; did you mean %s?", name, keep);
-    return err_set(err, SL_E_ARG, name, "unknown option %s; 'sluice %s --help' lists them", name,
-                   cmd->name);
+    return err_set(err, SL_E_ARG, name, "unknown option %s; '%s%s --help' lists them", name,
+                   cmd->program ? "" : "sluice ", cmd->name);
 }
 
 /* ---- Values --------------------------------------------------------------------------------- */
@@ -429,9 +429,8 @@ int opts_parse(const struct opt_cmd *cmd, int argc, char **argv, void *values,
     }
     seen->n_operands = n_operands;
     if (n_operands > cmd->max_operands)
-        return err_set(err, SL_E_ARG, NULL,
-                       "unexpected argument '%s'; 'sluice %s --help' tells more",
-                       seen->operands[cmd->max_operands], cmd->name);
+        return err_set(err, SL_E_ARG, NULL, "unexpected argument '%s'; '%s%s --help' tells more",
+                       seen->operands[cmd->max_operands], cmd->program ? "" : "sluice ", cmd->name);
     if (n_operands < cmd->min_operands)
         return err_set(err, SL_E_ARG, NULL, "usage: sluice %s [options] %s", cmd->name,
                        cmd->operands);

@@ -65,6 +65,7 @@ struct opt_cmd {
     const char *about; /* paragraphs for --help and the manual, separated by an empty line */
     const struct opt_row *rows;
     size_t n_rows;
+    bool program;         /* called by its name alone, not as "sluice NAME" */
     const char *examples; /* lines "command # what it does"; may be NULL */
 };
 

@@ -107,8 +107,9 @@ static void text_rows(const struct opt_cmd *cmd, FILE *out)
 
 static void help_text(const struct opt_cmd *cmd, FILE *out)
 {
-    fprintf(out, "sluice %s: %s\n\nusage: sluice %s [options]%s%s\n\n", cmd->name, cmd->summary,
-            cmd->name, cmd->operands ? " " : "", cmd->operands ? cmd->operands : "");
+    const char *sluice = cmd->program ? "" : "sluice ";
+    fprintf(out, "%s%s: %s\n\nusage: %s%s [options]%s%s\n\n", sluice, cmd->name, cmd->summary,
+            sluice, cmd->name, cmd->operands ? " " : "", cmd->operands ? cmd->operands : "");
     if (cmd->about != NULL)
         put_wrapped(cmd->about, 0, 0, out);
     text_rows(cmd, out);

@@ -16,7 +16,7 @@ struct run_args {
     int64_t top_k, seed;
     /* streaming */
     const char *hot_experts;
-    int64_t stream, ram, cache_mb, cache_slots, cache_floor_mb, cache_ceil_mb;
+    int64_t stream, ram, cache_mb, cache_entries, cache_slots, cache_floor_mb, cache_ceil_mb;
     int64_t io_threads, io_engine, io_split, odirect, overlap, dense, cache_policy, cache_adapt;
     int64_t row_stream, two_wave;
     /* the choice of experts */
@@ -31,6 +31,16 @@ struct run_args {
     int64_t timing, cache_telemetry, progress, session;
     double ram_rate, kernel_rate, drive_rate;
 };
+
+/* ---- run_names.c: the names under which run has other defaults ---- */
+
+/* The command as it is called: run itself, or with the defaults of the name in argv0. */
+const struct opt_cmd *run_names_command(const char *argv0, const struct opt_cmd *run);
+/* Name i and its defaults as they would be typed; NULL: there are no more. */
+const char *run_names_at(int i, char *defaults, size_t size);
+/* What infer reads where nothing is named: the model of its default directory, and the packed tree
+ * beside the model. */
+int run_names_finish(const char *argv0, struct run_args *a, struct sl_err *err);
 
 /* Parse and validate. OPTS_GO, or the exit status when the command ends here (help, error). */
 int run_opts_parse(int argc, char **argv, struct run_args *a);

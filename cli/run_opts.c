@@ -44,7 +44,8 @@ static const struct opt_word UNSET_SLOTS[] = {{"unset", SL_CACHE_UNSET}, {NULL, 
 static const struct opt_row ROWS[] = {
     {"-m --model", OPT_STR, AT(model), "FILE", 0, 0, NULL,
      "$SLUICE_MODEL, else the storyteller that comes with sluice", NULL,
-     "GGUF file; of a split set, its first part", G_MODEL, NULL},
+     "GGUF file; of a split set, its first part; or a directory with model.gguf or one GGUF file",
+     G_MODEL, NULL},
     {"-p --prompt", OPT_STR, AT(prompt), "TEXT", 0, 0, NULL,
      "standard input when it is no terminal", NULL, "The prompt", G_MODEL, NULL},
     {"-f --file", OPT_STR, AT(file), "FILE", 0, 0, NULL, NULL, NULL,
@@ -96,6 +97,8 @@ static const struct opt_row ROWS[] = {
     {"--cache-mb", OPT_INT, AT(cache_mb), "N", 0, 1e9, "auto", NULL, "MiB",
      "Memory for the expert cache; 0: none, every expert is read when it is used", G_STREAM,
      AUTO_MB},
+    {"--cache-entries", OPT_INT, AT(cache_entries), "N", 0, 1e7, "0", "--cache-mb decides",
+     "experts", "Cache size as a number of experts instead", G_STREAM, NULL},
     {"--cache-slots", OPT_INT, AT(cache_slots), "N", 0, 1e7, "unset", "--cache-mb decides",
      "experts", "Cache size as a number of slots per size class (for tests)", G_STREAM,
      UNSET_SLOTS},
@@ -292,6 +295,10 @@ int run_opts_check(const struct opt_cmd *cmd, const struct opt_seen *seen, const
     if (opts_given(cmd, seen, "--cache-mb") && opts_given(cmd, seen, "--cache-slots"))
         return err_set(err, SL_E_ARG, "--cache-slots",
                        "--cache-mb and --cache-slots exclude each other");
+    if (a->cache_entries > 0 &&
+        (opts_given(cmd, seen, "--cache-mb") || opts_given(cmd, seen, "--cache-slots")))
+        return err_set(err, SL_E_ARG, "--cache-entries",
+                       "--cache-entries excludes --cache-mb and --cache-slots");
     if (a->stream == 0 && opts_given(cmd, seen, "--cache-slots"))
         return err_set(err, SL_E_ARG, "--cache-slots",
                        "--no-moe-stream has no expert cache; --cache-slots means nothing there");
@@ -309,7 +316,7 @@ int run_opts_check(const struct opt_cmd *cmd, const struct opt_seen *seen, const
     if (none && opts_given(cmd, seen, "--cache-policy"))
         return err_set(err, SL_E_ARG, "--cache-policy",
                        "there is no expert cache; --cache-policy means nothing");
-    if (a->cache_mb == 0 && opts_given(cmd, seen, "--cache-ceil-mb"))
+    if (a->cache_mb == 0 && a->cache_entries == 0 && opts_given(cmd, seen, "--cache-ceil-mb"))
         return err_set(err, SL_E_ARG, "--cache-ceil-mb",
                        "--cache-mb 0 means no cache; --cache-ceil-mb cannot bound it");
     if (a->q4 + a->q3 + a->q2 > 1)
@@ -378,14 +385,15 @@ int run_opts_parse(int argc, char **argv, struct run_args *a)
 {
     struct opt_seen seen;
     struct sl_err err;
-    int rc = opts_begin(&RUN, argc, argv, a, &seen);
+    const struct opt_cmd *cmd = run_names_command(argv[0], &RUN);
+    int rc = opts_begin(cmd, argc, argv, a, &seen);
     if (rc != OPTS_GO)
         return rc;
-    if (run_opts_check(&RUN, &seen, a, &err) < 0 || check_own(&seen, a, &err) < 0) {
+    if (run_opts_check(cmd, &seen, a, &err) < 0 || check_own(&seen, a, &err) < 0) {
         opts_fail(&err);
         return EXIT_USAGE;
     }
-    return OPTS_GO;
+    return run_names_finish(argv[0], a, &err) < 0 ? opts_fail(&err) : OPTS_GO;
 }
 
 void run_opts_engine(const struct run_args *a, struct sl_engine_options *opt)
@@ -397,6 +405,7 @@ void run_opts_engine(const struct run_args *a, struct sl_engine_options *opt)
     opt->dense_mode = (enum sl_dense_mode)a->dense;
     opt->ram = (uint64_t)a->ram;
     opt->cache_mb = a->cache_mb;
+    opt->cache_entries = a->cache_entries;
     opt->cache_slots = a->cache_slots;
     opt->cache_floor_mb = (uint64_t)a->cache_floor_mb;
     opt->cache_ceil_mb = (uint64_t)a->cache_ceil_mb;

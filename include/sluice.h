@@ -124,6 +124,7 @@ struct sl_engine_options {
     enum sl_dense_mode dense_mode;
     uint64_t ram;            /* bound on the whole process, bytes; 0: none */
     int64_t cache_mb;        /* MiB of expert cache, 0: none, SL_CACHE_AUTO */
+    int64_t cache_entries;   /* experts of mean size instead of cache_mb; 0: cache_mb decides */
     int64_t cache_slots;     /* slots per class instead of cache_mb (tests); SL_CACHE_UNSET */
     uint64_t cache_floor_mb; /* auto leaves this much of the machine's memory free, MiB; of a
                                 cgroup's a sixteenth, at most this */

@@ -52,7 +52,8 @@ static int wants_cache(const struct sl_engine_options *o, const char *name, stru
     if (o->stream == SL_STREAM_OFF)
         return err_set(err, SL_E_ARG, name,
                        "%s needs streamed experts, and streaming is switched off", name);
-    if (o->cache_slots == 0 || (o->cache_slots == SL_CACHE_UNSET && o->cache_mb == 0))
+    if (o->cache_slots == 0 ||
+        (o->cache_slots == SL_CACHE_UNSET && o->cache_mb == 0 && o->cache_entries == 0))
         return err_set(err, SL_E_ARG, name, "%s needs an expert cache, and there is none", name);
     return 0;
 }
@@ -124,6 +125,7 @@ int sl_engine_options_check(const struct sl_engine_options *o, struct sl_err *er
         (rc = range("K cache type", o->k_type, SL_KV_F32, SL_KV_Q8_0, err)) < 0 ||
         (rc = range("V cache type", o->v_type, SL_KV_F32, SL_KV_Q8_0, err)) < 0 ||
         (rc = range("cache size in MiB", o->cache_mb, SL_CACHE_AUTO, most_mb, err)) < 0 ||
+        (rc = range("cache entries", o->cache_entries, 0, 1 << 24, err)) < 0 ||
         (rc = range("cache slots", o->cache_slots, SL_CACHE_UNSET, 1 << 24, err)) < 0 ||
         (rc = range("reads in flight", o->io_threads, 1, 64, err)) < 0 ||
         (rc = range("chunks per expert", o->io_split, 1, 64, err)) < 0 ||
@@ -141,7 +143,8 @@ int sl_engine_options_check(const struct sl_engine_options *o, struct sl_err *er
     if (o->cache_floor_mb > (uint64_t)most_mb || o->cache_ceil_mb > (uint64_t)most_mb)
         return err_set(err, SL_E_ARG, "cache size",
                        "the cache's floor or ceiling is beyond any memory");
-    if (o->stream == SL_STREAM_OFF && (o->cache_slots >= 0 || o->cache_mb > 0))
+    if (o->stream == SL_STREAM_OFF &&
+        (o->cache_slots >= 0 || o->cache_mb > 0 || o->cache_entries > 0))
         return err_set(
             err, SL_E_ARG, "cache size",
             "a cache size was given, but experts are not streamed; leave one of the two out");

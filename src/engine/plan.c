@@ -239,15 +239,29 @@ static uint64_t auto_cache(struct planner *pl)
     return left < pl->sizes.bank_bytes ? left : pl->sizes.bank_bytes;
 }
 
+/* What --cache-entries or --cache-mb names, at most the bank; 0: none, or an automatic size. */
+static uint64_t asked_cache(const struct planner *pl)
+{
+    const struct sl_engine_options *o = &pl->e->opt;
+    const uint64_t bank = pl->sizes.bank_bytes;
+    uint64_t all = 0, want = o->cache_mb > 0 ? (uint64_t)o->cache_mb * MIB : 0;
+    for (int l = 0; l < pl->m->cfg.n_layer; l++)
+        all += (uint64_t)pl->e->cache_layers[l].n_experts;
+    if (o->cache_entries > 0)
+        want = (uint64_t)o->cache_entries >= all
+                   ? bank
+                   : (uint64_t)((unsigned __int128)bank * (uint64_t)o->cache_entries / all);
+    return want < bank ? want : bank;
+}
+
 static int choose_cache(struct planner *pl)
 {
     const struct sl_engine_options *o = &pl->e->opt;
     struct sl_engine_plan *p = pl->p;
     struct cache_config cfg;
-    p->cache_auto = o->cache_slots == SL_CACHE_UNSET && o->cache_mb == SL_CACHE_AUTO;
-    p->cache_bytes = p->cache_auto     ? auto_cache(pl)
-                     : o->cache_mb > 0 ? (uint64_t)o->cache_mb * MIB
-                                       : 0;
+    p->cache_auto = o->cache_slots == SL_CACHE_UNSET && o->cache_mb == SL_CACHE_AUTO &&
+                    o->cache_entries == 0;
+    p->cache_bytes = p->cache_auto ? auto_cache(pl) : asked_cache(pl);
     plan_cache_config(pl->e, &cfg);
     int rc = cache_measure(&cfg, &pl->sizes, pl->err);
     if (rc < 0)
@@ -306,16 +320,14 @@ int plan_make(struct sl_engine *e, struct sl_err *err)
     int rc = p->streamed ? measure_bank(&pl) : 0;
     if (rc < 0)
         return rc;
-    bool wants_cache = p->streamed && e->opt.cache_slots != 0 && e->opt.cache_mb != 0;
-    uint64_t cache_min = wants_cache ? pl.sizes.min_bytes : 0;
-    if (wants_cache && e->opt.cache_slots < 0 && e->opt.cache_mb > 0)
-        cache_min = (uint64_t)e->opt.cache_mb * MIB < pl.sizes.bank_bytes
-                        ? (uint64_t)e->opt.cache_mb * MIB
-                        : pl.sizes.bank_bytes;
+    bool wants_cache = p->streamed && e->opt.cache_slots != 0 &&
+                       (e->opt.cache_mb != 0 || e->opt.cache_entries > 0);
+    uint64_t asked = wants_cache && e->opt.cache_slots < 0 ? asked_cache(&pl) : 0;
+    uint64_t cache_min = asked ? asked : wants_cache ? pl.sizes.min_bytes : 0;
     choose_ctx(&pl, cache_min);
     choose_ubatch(&pl, cache_min);
     if (must_fit(&pl) && fixed_bytes(&pl) + p->kv_bytes + p->compute_bytes > pl.limit)
-        return refuse(&pl, e->opt.cache_mb > 0 ? cache_min : 0);
+        return refuse(&pl, asked);
     if (p->streamed && (rc = choose_cache(&pl)) < 0)
         return rc;
     sum_up(p);

@@ -23,7 +23,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-NAMES = ("sluice", "cachebench")
+NAMES = ("sluice", "cachebench", "infer", "bmoe-cli")
 
 
 def read_cases(path):

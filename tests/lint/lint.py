@@ -21,7 +21,7 @@ CLI_EXTRA = {
     "cachebench": {"bench", "model", "quant"},
     "plan": {"bench", "gguf", "io", "quant", "telemetry"},
     "replay": {"cache", "telemetry"},
-    "run": {"telemetry"},
+    "run": {"model", "telemetry"},
     "open": {"telemetry"},
 }
 # text knows files with vocabularies, not models.
