@@ -45,10 +45,10 @@ static int find_only(const char *path, char *buf, size_t size, struct sl_err *er
         }
     closedir(d);
     if (found == 0)
-        return err_file(err, SL_E_ARG, path, 0, "there is no GGUF file in this directory");
+        return err_file(err, SL_E_IO, path, 0, "there is no GGUF file in this directory");
     if (found > 1)
         return err_file(
-            err, SL_E_ARG, path, 0,
+            err, SL_E_IO, path, 0,
             "there are several GGUF files in this directory and none of them is " LINK_NAME
             ": name one");
     return len > 0 && (size_t)len < size ? 0 : too_long(err);
