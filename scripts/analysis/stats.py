@@ -8,6 +8,12 @@ def mean(values):
     return sum(values) / len(values) if values else None
 
 
+def seconds(v):
+    """As text: three figures at least, four decimals at least."""
+    digits = 2 - math.floor(math.log10(abs(v))) if v else 4
+    return f"{v:.{min(max(digits, 4), 9)}f}"
+
+
 def quantile(values, q):
     """Nearest rank, as in the report of sluice run: the smallest value that at least the share q does not exceed."""
     if not values:

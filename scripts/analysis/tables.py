@@ -1,13 +1,15 @@
 """The tables of bench-analyze.py: (names of columns, rows of text)."""
-from analysis.stats import mean, mean_interval, quantile, ratio_interval
+from analysis.stats import mean, mean_interval, quantile, ratio_interval, seconds
 from analysis.tells import read_rate
 
 MIB = 1048576.0
 
 
-def show(v, digits=4):
-    """Not measured is empty, never 0."""
-    return "" if v is None else f"{v:.{digits}f}"
+def show(v, digits=None):
+    """Not measured is empty, never 0. Without a number of digits: seconds."""
+    if v is None:
+        return ""
+    return seconds(v) if digits is None else f"{v:.{digits}f}"
 
 
 def lowest(values):
@@ -31,7 +33,7 @@ class Tables:
             v = c.known("loop_s", self.skip)
             low, high = mean_interval(self.runs(c, "loop_s"), f"mean/{c.name}", self.seed, self.resamples)
             rows.append([c.name, str(len(c.runs)), str(len(v)), show(1 / mean(v), 2), show(mean(v)),
-                         f"{low:.4f} to {high:.4f}", show(quantile(v, 0.5)), show(quantile(v, 0.05)),
+                         f"{seconds(low)} to {seconds(high)}", show(quantile(v, 0.5)), show(quantile(v, 0.05)),
                          show(quantile(v, 0.95)), show(min(v)), show(max(v))])
         return (["cell", "runs", "tokens", "tok/s", "mean s", "95 % interval", "median s", "p5 s", "p95 s", "min s",
                  "max s"], rows)
@@ -50,7 +52,7 @@ class Tables:
     def parts(self):
         rows = []
         for c in self.cells:
-            def per(name, digits=4, scale=1.0, cell=c):
+            def per(name, digits=None, scale=1.0, cell=c):
                 v = mean(cell.known(name, self.skip))
                 return show(None if v is None else v / scale, digits)
             hits, misses = sum(c.known("hits", self.skip)), sum(c.known("misses", self.skip))

@@ -1,5 +1,5 @@
 """Signs that a measurement is not what it seems to be. Each check of a cell ends in one of OK, FLAG, UNKNOWN."""
-from analysis.stats import mean, ratio_interval
+from analysis.stats import mean, ratio_interval, seconds
 
 OK, FLAG, UNKNOWN = "ok", "FLAG", "not checked"
 SLOWER = 1.10       # last third of a run by the first
@@ -68,8 +68,8 @@ class Judge:
                                   f"top-k/{cell.name}/{other.name}", self.seed, self.resamples)
         if low_high and low_high[0] <= 1:
             return Verdict("top-k", OK, "")
-        return Verdict("top-k", FLAG, f"computes {mine:.4f} s per token with {here:.0f} experts, {other.name} "
-                       f"{theirs:.4f} s with {more:.0f}: one of the two was disturbed")
+        return Verdict("top-k", FLAG, f"computes {seconds(mine)} s per token with {here:.0f} experts, {other.name} "
+                       f"{seconds(theirs)} s with {more:.0f}: one of the two was disturbed")
 
     def faults(self, cell):
         mine = mean(cell.known("majflt", self.skip))
@@ -121,7 +121,7 @@ class Judge:
         name = max(grew, key=grew.get)
         why = {"compute_s": ": heat, a lower clock, or attention over a longer context",
                "stall_s": ": a drive that got slower, or fewer hits"}.get(name, "")
-        return f"{name} grew most, by {grew[name]:.4f} s{why}"
+        return f"{name} grew most, by {seconds(grew[name])} s{why}"
 
     @staticmethod
     def sensors(run):
@@ -163,7 +163,7 @@ class Judge:
         if len(means) < 2:
             return Verdict("runs", UNKNOWN, "one run")
         if max(means) > APART * min(means):
-            return Verdict("runs", FLAG, f"from {min(means):.4f} to {max(means):.4f} s per token: order, heat or other "
+            return Verdict("runs", FLAG, f"from {seconds(min(means))} to {seconds(max(means))} s per token: order, heat or other "
                            "work is in them")
         return Verdict("runs", OK, "")
 

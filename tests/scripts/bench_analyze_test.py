@@ -74,6 +74,8 @@ def check_figures():
     check(analyze("--seed", "2", "a.csv")[1] != text, "another seed gave the same intervals")
     check(table(analyze("--skip", "0", "a.csv")[1], "tokens")["a"]["max s"] == "9.0000", "--skip 0")
     check(p.stdout.startswith("cells: 1;"), p.stdout)
+    write("fast.csv", run_csv([token(0.000612)] * 9))
+    check(table(analyze("fast.csv")[1], "tokens")["fast"]["mean s"] == "0.000612", "a short time")
 
 
 def noisy(mean, rng, **more):
