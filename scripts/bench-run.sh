@@ -31,7 +31,7 @@ if ! echo "seconds,rss_mib,mem_available_mib,temp_c,max_khz,psi_some_avg10" >"$m
     exit 1
 fi
 
-peak= floor= hottest= slowest= # KiB, KiB, tenths of a degree, kHz
+peak='' floor='' hottest='' slowest='' # KiB, KiB, tenths of a degree, kHz
 
 # One row, and the extremes so far.
 sample() {

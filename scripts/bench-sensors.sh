@@ -21,7 +21,7 @@ sensors_is_cpu_zone() {
 
 sensors_find() {
     sensors_root=$1
-    sensors_temps= sensors_n_temps=0
+    sensors_n_temps=0
     for sensors_zone in "$1"/sys/class/thermal/thermal_zone*; do
         sensors_type=
         { read -r sensors_type <"$sensors_zone/type"; } 2>/dev/null || :
@@ -63,7 +63,7 @@ sensors_read_int() {
 # temp_dc: the hottest CPU sensor in tenths of a degree Celsius. Drivers give thousandths, tenths or degrees; what no
 # chip has while it computes (sensors that are switched off say 0 or worse) is passed over.
 sensors_read_temp() {
-    temp_dc= sensors_i=0
+    temp_dc='' sensors_i=0
     while [ "$sensors_i" -lt "$sensors_n_temps" ]; do
         sensors_i=$((sensors_i + 1))
         eval "sensors_file=\$sensors_temp_$sensors_i"

@@ -2,11 +2,11 @@
 # Install what building and testing need, on Debian or Ubuntu; say what, and do nothing when it is
 # all there. The package list of the project is here and nowhere else.
 #   scripts/setup.sh        build and test
-#   scripts/setup.sh --ci   also the cross build for 64-bit Arm, its emulator, clang for fuzzing
+#   scripts/setup.sh --ci   also the cross build for 64-bit Arm, its emulator, clang for fuzzing, shells that scripts meet
 set -eu
 
 build="gcc cmake ninja-build pkg-config git python3 libpcre2-dev libutf8proc-dev libjansson-dev libcmocka-dev liburing-dev"
-ci="crossbuild-essential-arm64 qemu-user-static clang clang-format binutils
+ci="crossbuild-essential-arm64 qemu-user-static clang clang-format binutils shellcheck busybox mksh
     libpcre2-dev:arm64 libutf8proc-dev:arm64 libjansson-dev:arm64 libcmocka-dev:arm64"
 
 want=$build

@@ -111,6 +111,9 @@ def test_bench_run(program):
         for args in (["4", MODEL, files[0]], ["x", MODEL, *files], ["", MODEL, *files]):
             p = script(SHELLS[0], "bench-run.sh", *args, env=env)
             check(p.returncode == 2, f"{args}: {p}")
+        p = script(SHELLS[0], "bench-run.sh", "6", MODEL, *files, "--moe-stream", "--cache-mb", "4000", "--io-threads",
+                   "4", env=env)
+        check(p.returncode == 0 and "cache 12 MiB" in p.stdout, f"options: {p}")
         check_stopped(env, files)
 
 
@@ -267,6 +270,10 @@ def check_eight(env, out):
     rows = read_csv(os.path.join(out, "index.csv"))
     check(p.returncode == 0 and len({r["config"] for r in rows}) == len(rows) == 8, f"eight: {p}")
     check(rows[0]["options"] == "" and rows[-1]["options"] == "--n-expert-used 1", f"eight: {rows}")
+    # The analysis finds the cells by the index.
+    p = subprocess.run([sys.executable, os.path.join(SCRIPTS, "bench-analyze.py"), out, "--skip", "0", "--out",
+                        os.path.join(out, "analysis")], capture_output=True, text=True, timeout=120, check=False)
+    check(p.returncode == 0 and "cells: 8;" in p.stdout, f"analysis: {p}")
 
 
 def check_gates(env, d, tree):
