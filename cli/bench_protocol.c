@@ -42,7 +42,8 @@ static bool is_neutral(const char *name)
     return false;
 }
 
-/* As it could be typed; a prompt may be longer than what is kept. */
+/* As it could be typed; what is the default anyway is no change. A prompt may be longer than what
+ * is kept. */
 static void note_row(void *user, const char *name, const char *value)
 {
     struct protocol *p = user;
@@ -50,7 +51,8 @@ static void note_row(void *user, const char *name, const char *value)
     const bool given = p->seen->given[p->row++],
                plain = row->type == OPT_FLAG || row->type == OPT_SWITCH;
     const size_t room = sizeof p->changed - p->n_changed;
-    if (!given || is_neutral(name) || room <= 1)
+    const bool same = row->def != NULL && strcmp(row->def, value) == 0;
+    if (!given || same || is_neutral(name) || room <= 1)
         return;
     const int n = snprintf(p->changed + p->n_changed, room, "%s--%s%s%s%.60s",
                            p->n_changed > 0 ? " " : "",

@@ -72,9 +72,15 @@ drive_name() {
     if [ -r "$sys/device/model" ]; then
         what="$(sed 's/ *$//' "$sys/device/model") ($what)"
     fi
-    if [ "$(cat "$sys/queue/rotational" 2>/dev/null)" = 1 ]; then
-        what="$what, rotating"
-    fi
+    # A virtual drive calls itself rotating, whatever is behind it.
+    case $node in
+    vd* | xvd*) what="$what, virtual" ;;
+    *)
+        if [ "$(cat "$sys/queue/rotational" 2>/dev/null)" = 1 ]; then
+            what="$what, rotating"
+        fi
+        ;;
+    esac
     echo "$what${type:+, $type}"
 }
 
@@ -134,7 +140,7 @@ over_runs() { # NAME FORMAT FACTOR
         }'
 }
 mib_of() { # NAME
-    member "$dir/result-1.json" "$1" | awk '{ printf "%.0f MiB\n", $1 / 1048576 }'
+    member "$dir/result-1.json" "$1" | awk '{ x = $1 / 1048576; printf x < 100 ? "%.1f MiB\n" : "%.0f MiB\n", x }'
 }
 # The best direct row of iobench, else the best of all, with what speaks against it.
 drive_rate() {
