@@ -5,7 +5,7 @@
 
 #include "io/reader.h"
 
-enum { CACHE_HALF, CACHE_NONE, CACHE_K, CACHE_K1, CACHE_ALL, CACHE_RESIDENT };
+enum { CACHE_HALF, CACHE_NONE, CACHE_K, CACHE_K1, CACHE_ALL, CACHE_RESIDENT, CACHE_ENTRIES };
 enum { FILE_ONE, FILE_SPLIT, FILE_SPLIT_BARE };
 enum { GUESS_NONE, GUESS_PREVIOUS, GUESS_ROUTER, GUESS_LOG };
 enum { CALLS_ONE, CALLS_FIVE, CALLS_REWIND, CALLS_LAST };
@@ -19,7 +19,7 @@ static const struct {
     int n;
     const char *levels[AXIS_MAX_LEVELS];
 } axes[AX_COUNT] = {
-    [AX_CACHE] = {"cache", true, 6, {"half", "0", "k", "k+1", "all", "resident"}},
+    [AX_CACHE] = {"cache", true, 7, {"half", "0", "k", "k+1", "all", "resident", "entries"}},
     [AX_THREADS] = {"threads", false, 3, {"1", "2", "3"}},
     [AX_READS] = {"reads", true, 2, {"4", "1"}},
     [AX_CHUNK] = {"chunk", false, 5, {"whole", "1", "7", "64", "257"}},
@@ -111,6 +111,9 @@ static void set_cache(const struct subject *s, int level, struct sl_engine_optio
         break;
     case CACHE_RESIDENT:
         o->stream = SL_STREAM_OFF;
+        break;
+    case CACHE_ENTRIES:
+        o->cache_entries = s->n_bank * 3 / 4; /* k of each class at least */
         break;
     default:
         o->cache_slots = half;

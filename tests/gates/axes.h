@@ -26,7 +26,7 @@ enum axis {
     AX_WATCH,
     AX_COUNT
 };
-#define AXIS_MAX_LEVELS 6
+#define AXIS_MAX_LEVELS 7
 
 /* A model and the tokens it is fed. */
 struct subject {
