@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "io/drives.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -198,6 +199,14 @@ static void reap(struct session *s)
     }
 }
 
+static int count_drives(const struct bench_places *p)
+{
+    struct io_drives d = {0};
+    for (int64_t i = 0; i < p->n; i++)
+        io_drives_find(&d, IO_DRIVES_MAX, p->slice[i].file);
+    return d.n > 1 ? d.n : 1;
+}
+
 /* Twice as many requests as may be in flight are kept with the reader, so that it never waits for
  * us. */
 static int open_session(struct session *s, const struct bench_places *p,
@@ -205,8 +214,9 @@ static int open_session(struct session *s, const struct bench_places *p,
                         struct sl_err *err)
 {
     const char *note = "";
+    const int n_drives = count_drives(p);
     *s = (struct session){.places = p, .n_groups = p->n / p->group, .align = mem_page_size()};
-    int rc = io_reader_create(spec->engine, spec->in_flight, &s->reader, &note, err);
+    int rc = io_reader_create(spec->engine, spec->in_flight, n_drives, &s->reader, &note, err);
     if (rc < 0)
         return rc;
     snprintf(row->engine, sizeof row->engine, "%s", s->reader->ops->name);
@@ -214,7 +224,7 @@ static int open_session(struct session *s, const struct bench_places *p,
     for (int64_t i = 0; i < p->n; i++)
         if (io_file_align(p->slice[i].file) > s->align)
             s->align = io_file_align(p->slice[i].file);
-    int groups = (2 * spec->in_flight + p->group - 1) / p->group;
+    int groups = (2 * spec->in_flight * n_drives + p->group - 1) / p->group;
     s->n_lanes = (groups < GROUPS_MOST ? groups : GROUPS_MOST) * p->group;
     s->room = (size_t)size_up(p->bytes_most, s->align) + s->align;
     s->memory_bytes = (size_t)s->n_lanes * s->room + s->align;

@@ -37,6 +37,8 @@ void report_mode(const struct sl_engine_plan *p, const char *traced)
                 packed, p->direct, p->direct ? "" : " (", p->direct ? "" : p->direct_note,
                 p->direct ? "" : ")", p->io_engine, mib(p->cache_bytes),
                 p->cache_auto ? " (auto)" : "", dense_name(p->dense_mode));
+        if (p->n_drives > 1)
+            fprintf(stderr, ", experts on %d drives", p->n_drives);
     } else {
         fprintf(stderr, "mode: resident%s, dense %s", packed, dense_name(p->dense_mode));
     }

@@ -99,6 +99,7 @@ static void say_plan(struct emit *e, const struct sl_engine_plan *p)
     say_number(e, "plan.o_direct", p->direct);
     say_text(e, "plan.o_direct_note", p->direct_note);
     say_text(e, "plan.io_engine", p->io_engine);
+    say_number(e, "plan.n_drives", p->n_drives);
     say_text(e, "plan.cpu", p->cpu_level);
     say_text(e, "plan.dense_weights", dense[p->dense_mode]);
     say_number(e, "plan.threads", p->threads);

@@ -81,6 +81,7 @@ void events_tell_mode(struct events *v, const struct sl_engine_plan *p,
     emit_put_bool(e, "streamed", p->streamed);
     emit_put_bool(e, "o_direct", p->direct);
     emit_put_text(e, "io_engine", p->io_engine);
+    emit_put_int(e, "n_drives", p->n_drives);
     emit_put_text(e, "cpu", p->cpu_level);
     emit_put_int(e, "threads", p->threads);
     emit_put_int(e, "n_ctx", p->n_ctx);

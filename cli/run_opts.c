@@ -119,8 +119,8 @@ static const struct opt_row ROWS[] = {
      "Fill the cache from this list of the experts that earlier runs used most, and bring the list "
      "up to date at the end; it may be missing at first",
      G_STREAM, NULL},
-    {"--io-threads", OPT_INT, AT(io_threads), "N", 1, 64, "4", NULL, "reads", "Reads in flight",
-     G_STREAM, NULL},
+    {"--io-threads", OPT_INT, AT(io_threads), "N", 1, 64, "4", NULL, "reads",
+     "Reads in flight, on each drive that holds experts", G_STREAM, NULL},
     {"--io-engine", OPT_ENUM, AT(io_engine), NULL, 0, 0, "auto", NULL, NULL,
      "How reads are made: by the kernel (io_uring), by worker threads, or one by one (plain, for "
      "diagnosis); auto: the first of these that can be had",

@@ -130,7 +130,7 @@ struct sl_engine_options {
                                 cgroup's a sixteenth, at most this */
     uint64_t cache_ceil_mb;  /* auto takes at most this, MiB; 0: no bound */
     enum sl_io_engine io_engine;
-    int io_threads; /* reads in flight, 1..64 */
+    int io_threads; /* reads in flight on each drive, 1..64 */
     int io_split;   /* page-aligned chunks per expert read, 1..64 */
     bool direct;    /* try O_DIRECT */
     bool overlap;   /* compute hits while misses are read */
@@ -212,6 +212,7 @@ struct sl_engine_plan {
     bool direct;           /* expert reads really are direct */
     const char *io_engine; /* "uring", "threads", "plain" */
     const char *cpu_level; /* "avx2" */
+    int n_drives;          /* that routed experts lie on, at least 1 */
     int threads, n_ctx, ubatch;
     enum sl_dense_mode dense_mode;
     uint64_t dense_bytes, kv_bytes, compute_bytes, cache_bytes, transit_bytes, base_bytes;

@@ -37,7 +37,7 @@ struct cache_config {
     int64_t budget;     /* bytes of cache slots; 0: transit slots only */
     int64_t most;       /* bytes that cache_set_budget may grow to; 0: budget's */
     int64_t slots;      /* cache slots per class instead of budget; -1: budget decides */
-    int in_flight;      /* reads in flight */
+    int in_flight;      /* reads in flight, on all drives together */
     int threads;        /* compute threads */
     int split;          /* page-aligned chunks per expert, >= 1 */
     bool overlap;       /* false: a pass waits for its reads before it hands anything out */

@@ -10,6 +10,7 @@
 #include "cache/policy.h"
 #include "engine/options.h"
 #include "engine/routing.h"
+#include "io/drives.h"
 #include "model/arch/arch.h"
 #include "model/packed.h"
 
@@ -73,9 +74,9 @@ static int open_streaming(struct sl_engine *e, struct sl_err *err)
     static const char *const names[] = {"auto", "threads", "plain", "uring"};
     const char *note = "";
     const struct engine_reader *s = e->source;
-    int rc = s ? s->create(s->user, e->opt.io_threads, &e->reader, err)
-               : io_reader_create(names[e->opt.io_engine], e->opt.io_threads, &e->reader, &note,
-                                  err);
+    int n = e->opt.io_threads, n_drives = e->plan.n_drives;
+    int rc = s ? s->create(s->user, n * n_drives, &e->reader, err)
+               : io_reader_create(names[e->opt.io_engine], n, n_drives, &e->reader, &note, err);
     if (rc < 0)
         return rc;
     if (*note)
@@ -88,6 +89,16 @@ static int open_streaming(struct sl_engine *e, struct sl_err *err)
     e->cache_goal = e->plan.cache_bytes;
     note_cached(e);
     return 0;
+}
+
+/* Drives that hold routed experts. */
+static void count_drives(struct sl_engine *e)
+{
+    struct io_drives d = {0};
+    for (int il = 0; il < e->model->cfg.n_layer; il++)
+        for (int j = 0; j < e->cache_layers[il].n_parts; j++)
+            io_drives_find(&d, IO_DRIVES_MAX, e->cache_layers[il].part[j].file);
+    e->plan.n_drives = d.n > 1 ? d.n : 1;
 }
 
 /* Direct only where every shard is. */
@@ -170,6 +181,7 @@ static int open_planned(struct sl_engine *e, const char *path, struct sl_err *er
     if (!e->cache_layers)
         return err_set(err, SL_E_MEM, "engine", "no memory for the cache's layout");
     model_cache_layers(e->model, e->cache_layers);
+    count_drives(e);
     if ((rc = plan_make(e, err)) < 0)
         return rc;
     return routing_check(e, err);

@@ -38,7 +38,7 @@ struct sl_engine {
 };
 
 /* Where a streaming engine's reader comes from instead of from the options: tests put one here that
- * misbehaves. */
+ * misbehaves. in_flight: on all drives together. */
 struct engine_reader {
     int (*create)(void *user, int in_flight, struct io_reader **out, struct sl_err *err);
     void *user;

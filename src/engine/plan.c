@@ -69,6 +69,12 @@ static uint64_t saturating_sub(uint64_t a, uint64_t b)
     return a > b ? a - b : 0;
 }
 
+/* On all drives together. */
+static int reads_in_flight(const struct sl_engine *e)
+{
+    return e->opt.io_threads * e->plan.n_drives;
+}
+
 static void find_limit(struct planner *pl)
 {
     const struct sl_engine_options *o = &pl->e->opt;
@@ -76,7 +82,7 @@ static void find_limit(struct planner *pl)
     struct sys_rss rss;
     sys_rss("", &rss);
     pl->p->base_bytes = rss.anon + rss.shmem + BASE_RESERVE +
-                        (uint64_t)(pl->p->threads + o->io_threads) * THREAD_RESERVE;
+                        (uint64_t)(pl->p->threads + reads_in_flight(pl->e)) * THREAD_RESERVE;
     budget_find_room(o, rss.anon + rss.shmem, &room);
     pl->limit_is_ram = o->ram != 0;
     pl->limit = o->ram ? o->ram : room.spare;
@@ -196,7 +202,7 @@ void plan_cache_config(const struct sl_engine *e, struct cache_config *cfg)
                                  .most = INT64_MAX,
                                  .slots = e->opt.cache_slots == SL_CACHE_UNSET ? -1
                                                                                : e->opt.cache_slots,
-                                 .in_flight = e->opt.io_threads,
+                                 .in_flight = reads_in_flight(e),
                                  .threads = e->plan.threads,
                                  .split = e->opt.io_split,
                                  .overlap = e->opt.overlap,

@@ -168,6 +168,11 @@ uint64_t io_file_size(const struct io_file *f)
     return f->size;
 }
 
+uint64_t io_file_drive(const struct io_file *f)
+{
+    return f->dev;
+}
+
 bool io_file_direct(const struct io_file *f)
 {
     return atomic_load(&f->direct);

@@ -14,7 +14,8 @@ int io_file_open(const char *path, bool want_direct, struct io_file **out, struc
 void io_file_close(struct io_file **f);
 
 const char *io_file_path(const struct io_file *f);
-uint64_t io_file_size(const struct io_file *f); /* at open */
+uint64_t io_file_size(const struct io_file *f);  /* at open */
+uint64_t io_file_drive(const struct io_file *f); /* st_dev at open: alike on one drive */
 bool io_file_direct(const struct io_file *f);
 size_t io_file_align(const struct io_file *f); /* of offset, length and buffer; page size or more */
 const char *

@@ -9,9 +9,10 @@ struct plain {
     struct io_queue todo;
 };
 
-static int plain_create(int in_flight, struct io_reader **out, struct sl_err *err)
+static int plain_create(int in_flight, int n_drives, struct io_reader **out, struct sl_err *err)
 {
     (void)in_flight;
+    (void)n_drives;
     struct plain *p = mem_calloc(1, sizeof *p);
     if (!p)
         return err_set(err, SL_E_MEM, "I/O engine", "no memory for the reader");

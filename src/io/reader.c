@@ -1,5 +1,7 @@
 #include "io/reader.h"
 
+#include "io/drives.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -19,25 +21,28 @@ static const struct engine {
 };
 #define N_ENGINES (sizeof engines / sizeof *engines)
 
-#define IN_FLIGHT_MAX 1024
+#define IN_FLIGHT_MAX 1024 /* of all drives */
 
-static int create_engine(const struct engine *e, int in_flight, struct io_reader **out,
-                         struct sl_err *err)
+static int create_engine(const struct engine *e, int in_flight, int n_drives,
+                         struct io_reader **out, struct sl_err *err)
 {
     if (e->ops)
-        return e->ops->create(in_flight, out, err);
+        return e->ops->create(in_flight, n_drives, out, err);
     return err_set(err, SL_E_UNSUPPORTED, "I/O engine", "this build has no io_uring");
 }
 
-int io_reader_create(const char *name, int in_flight, struct io_reader **out, const char **note,
-                     struct sl_err *err)
+int io_reader_create(const char *name, int in_flight, int n_drives, struct io_reader **out,
+                     const char **note, struct sl_err *err)
 {
     *out = NULL;
     if (note)
         *note = "";
-    if (in_flight < 1 || in_flight > IN_FLIGHT_MAX)
+    if (n_drives < 1 || n_drives > IO_DRIVES_MAX)
+        return err_set(err, SL_E_ARG, "drives", "must be between 1 and %d, not %d", IO_DRIVES_MAX,
+                       n_drives);
+    if (in_flight < 1 || in_flight > IN_FLIGHT_MAX / n_drives)
         return err_set(err, SL_E_ARG, "reads in flight", "must be between 1 and %d, not %d",
-                       IN_FLIGHT_MAX, in_flight);
+                       IN_FLIGHT_MAX / n_drives, in_flight);
     size_t first = 0;
     for (bool any = strcmp(name, "auto") == 0; !any && first < N_ENGINES; first++)
         if (strcmp(name, engines[first].name) == 0)
@@ -48,7 +53,7 @@ int io_reader_create(const char *name, int in_flight, struct io_reader **out, co
     struct sl_err why = {0};
     bool falls = engines[first].falls; /* auto begins with one that does */
     for (size_t i = first; i < N_ENGINES; i++) {
-        int rc = create_engine(&engines[i], in_flight, out, &why);
+        int rc = create_engine(&engines[i], in_flight, n_drives, out, &why);
         if (rc == 0)
             break;
         if (i + 1 == N_ENGINES || rc == SL_E_MEM || !falls) {

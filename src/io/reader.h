@@ -27,8 +27,8 @@ struct io_reader;
 
 struct io_reader_ops {
     const char *name;
-    /* in_flight: reads that may be open at once, >= 1. */
-    int (*create)(int in_flight, struct io_reader **out, struct sl_err *err);
+    /* As io_reader_create. */
+    int (*create)(int in_flight, int n_drives, struct io_reader **out, struct sl_err *err);
     /* Waits for reads that are under way; those not yet begun end with SL_E_CANCELLED. No buffer or
      * request is touched afterwards. */
     void (*destroy)(struct io_reader *r);
@@ -54,11 +54,14 @@ struct io_reader {
 
 extern const struct io_reader_ops io_uring_ops, io_threads_ops, io_plain_ops;
 
-/* name: "auto", "uring", "threads", "plain". auto takes the first of these that can be had; uring,
+/* in_flight: reads of one drive that may be under way at once, from 1. n_drives: drives that the
+ * files lie on, 1 to IO_DRIVES_MAX (drives.h): each has its own in_flight, and reads of one never
+ * wait for reads of another. in_flight x n_drives is bounded by 1024; "plain" reads one at a time.
+ * name: "auto", "uring", "threads", "plain". auto takes the first of these that can be had; uring,
  * where it can't, ends in what comes after it. *note (may be NULL) points at a line of the reader's
  * that says why something other than the first or the named one was taken, or at "". */
-int io_reader_create(const char *name, int in_flight, struct io_reader **out, const char **note,
-                     struct sl_err *err);
+int io_reader_create(const char *name, int in_flight, int n_drives, struct io_reader **out,
+                     const char **note, struct sl_err *err);
 void io_reader_destroy(struct io_reader **r);
 void io_reader_submit(struct io_reader *r, struct io_req *list, int n);
 struct io_req *io_reader_reap(struct io_reader *r, bool wait);

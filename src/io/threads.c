@@ -1,5 +1,5 @@
-/* threads.c: as many workers as reads in flight, each in a pread of its own, oldest request first.
- * Works on every system. */
+/* threads.c: as many workers as reads in flight over all drives, each in a pread of its own, oldest
+ * request of a drive first. Works on every system. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/start.h"
@@ -14,7 +14,8 @@ struct threads {
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t work, done;
-    struct io_queue todo, finished;
+    struct io_lanes todo;
+    struct io_queue finished;
     int idle;    /* workers that wait for work */
     bool reaper; /* somebody waits in reap */
     bool quit;
@@ -28,7 +29,7 @@ static void *work(void *arg)
     struct threads *t = arg;
     pthread_mutex_lock(&t->lock);
     for (;;) {
-        struct io_req *req = io_queue_take(&t->todo);
+        struct io_req *req = io_lanes_take(&t->todo);
         if (!req) {
             if (t->quit)
                 break;
@@ -40,6 +41,7 @@ static void *work(void *arg)
         pthread_mutex_unlock(&t->lock);
         io_req_run(req);
         pthread_mutex_lock(&t->lock);
+        io_lanes_end(&t->todo, req);
         io_queue_put(&t->finished, req);
         if (--t->in_flight == 0)
             t->busy_s += clock_now() - t->since;
@@ -54,7 +56,7 @@ static void threads_destroy(struct io_reader *r)
 {
     struct threads *t = (struct threads *)r;
     pthread_mutex_lock(&t->lock);
-    io_queue_cancel(&t->todo);
+    io_lanes_cancel(&t->todo);
     t->quit = true;
     pthread_cond_broadcast(&t->work);
     pthread_mutex_unlock(&t->lock);
@@ -79,11 +81,12 @@ static int start_workers(struct threads *t, int n)
     return errnum;
 }
 
-static int threads_create(int in_flight, struct io_reader **out, struct sl_err *err)
+static int threads_create(int in_flight, int n_drives, struct io_reader **out, struct sl_err *err)
 {
     *out = NULL;
     struct threads *t = mem_calloc(1, sizeof *t);
-    pthread_t *workers = mem_calloc((size_t)in_flight, sizeof *workers);
+    int n = in_flight * n_drives;
+    pthread_t *workers = mem_calloc((size_t)n, sizeof *workers);
     if (!t || !workers) {
         mem_free(t);
         mem_free(workers);
@@ -91,15 +94,17 @@ static int threads_create(int in_flight, struct io_reader **out, struct sl_err *
     }
     t->base.ops = &io_threads_ops;
     t->workers = workers;
+    t->todo.n = n_drives;
+    t->todo.each = in_flight;
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->work, NULL);
     pthread_cond_init(&t->done, NULL);
-    int errnum = start_workers(t, in_flight);
+    int errnum = start_workers(t, n);
     if (errnum) {
         int started = t->n_workers;
         threads_destroy(&t->base);
         return err_sys(err, SL_E_SYSTEM, "I/O engine", errnum, "cannot start read thread %d of %d",
-                       started + 1, in_flight);
+                       started + 1, n);
     }
     *out = &t->base;
     return 0;
@@ -116,7 +121,7 @@ static void threads_submit(struct io_reader *r, struct io_req *list, int n)
     for (int i = 0; i < n; i++) {
         struct io_req *req = list;
         list = req->next;
-        io_queue_put(&t->todo, req);
+        io_lanes_put(&t->todo, req);
     }
     int wake = n < t->idle ? n : t->idle;
     for (int i = 0; i < wake; i++)

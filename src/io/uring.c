@@ -1,9 +1,10 @@
-/* uring.c: reads through io_uring. No thread of our own: the kernel works on in_flight reads while
- * the caller computes, and whoever reaps takes what has completed and puts the next ones in.
+/* uring.c: reads through io_uring. No thread of our own: the kernel works on in_flight reads of
+ * each drive while the caller computes, and whoever reaps takes what has completed and puts the
+ * next ones in.
  *
  * The ring is made without IORING_SETUP_SINGLE_ISSUER and DEFER_TASKRUN: they would hide
  * completions from a thread that only looks at the ring, and tie it to one thread. At most
- * in_flight entries are in the kernel, which is no more than either queue holds, so completions
+ * n_ops_most entries are in the kernel, which is no more than either queue holds, so completions
  * cannot overflow.
  *
  * The usual case is handled here: a read that completes whole, or goes on after stopping short.
@@ -41,9 +42,10 @@ struct uring {
     const struct io_ring_calls *calls;
     struct io_uring ring;
     bool ring_open; /* false: given up; every read is done in reap */
-    struct io_queue todo, finished;
-    struct op *op; /* in_flight of them */
-    int in_flight;
+    struct io_lanes todo;
+    struct io_queue finished;
+    struct op *op; /* n_ops_most of them: in_flight of each drive */
+    int n_ops_most;
     int free_op;  /* -1: none */
     int n_ops;    /* in use */
     double since; /* when the last stretch with an open read began */
@@ -122,11 +124,12 @@ static void free_uring(struct uring *u)
     mem_free(u);
 }
 
-static int uring_create(int in_flight, struct io_reader **out, struct sl_err *err)
+static int uring_create(int in_flight, int n_drives, struct io_reader **out, struct sl_err *err)
 {
     *out = NULL;
     struct uring *u = mem_calloc(1, sizeof *u);
-    struct op *op = mem_calloc((size_t)in_flight, sizeof *op);
+    int n = in_flight * n_drives;
+    struct op *op = mem_calloc((size_t)n, sizeof *op);
     if (!u || !op) {
         mem_free(u);
         mem_free(op);
@@ -135,10 +138,12 @@ static int uring_create(int in_flight, struct io_reader **out, struct sl_err *er
     u->base.ops = &io_uring_ops;
     u->calls = in_use;
     u->op = op;
-    u->in_flight = in_flight;
-    for (int i = 0; i < in_flight; i++)
-        op[i].next_free = i + 1 < in_flight ? i + 1 : -1;
-    int rc = open_ring(u, (unsigned)in_flight, err);
+    u->n_ops_most = n;
+    u->todo.n = n_drives;
+    u->todo.each = in_flight;
+    for (int i = 0; i < n; i++)
+        op[i].next_free = i + 1 < n ? i + 1 : -1;
+    int rc = open_ring(u, (unsigned)n, err);
     if (rc < 0) {
         free_uring(u);
         return rc;
@@ -164,6 +169,7 @@ static int find_file(struct uring *u, const struct io_file *f, bool direct, int 
 
 static void finish_op(struct uring *u, struct op *op)
 {
+    io_lanes_end(&u->todo, op->req);
     io_queue_put(&u->finished, op->req);
     op->req = NULL;
     op->next_free = u->free_op;
@@ -265,7 +271,7 @@ static void fill_ring(struct uring *u)
     struct io_req *req;
     if (!u->ring_open)
         return;
-    while (u->free_op >= 0 && (req = io_queue_take(&u->todo)))
+    while (u->free_op >= 0 && (req = io_lanes_take(&u->todo)))
         start_op(u, req);
     submit_queued(u);
 }
@@ -302,7 +308,7 @@ static void give_up_ring(struct uring *u)
 {
     io_uring_queue_exit(&u->ring);
     u->ring_open = false;
-    for (int i = 0; i < u->in_flight; i++)
+    for (int i = 0; i < u->n_ops_most; i++)
         if (u->op[i].req)
             finish_here(u, &u->op[i]);
 }
@@ -311,7 +317,7 @@ static void wait_for_one(struct uring *u)
 {
     for (int refused = 0; !u->finished.head;) {
         if (!u->ring_open) {
-            start_op(u, io_queue_take(&u->todo));
+            start_op(u, io_lanes_take(&u->todo));
         } else if (count_submitted(u) > 0) {
             wait_in_kernel(u);
             refused = 0;
@@ -331,13 +337,13 @@ static void uring_destroy(struct io_reader *r)
 {
     struct uring *u = (struct uring *)r;
     struct io_queue unsubmitted = {0};
-    io_queue_cancel(&u->todo);
+    io_lanes_cancel(&u->todo);
     while (count_submitted(u) > 0) {
         take_completions(u, true);
         if (count_submitted(u) > 0)
             wait_in_kernel(u);
     }
-    for (int i = 0; i < u->in_flight; i++)
+    for (int i = 0; i < u->n_ops_most; i++)
         if (u->op[i].req)
             io_queue_put(&unsubmitted, u->op[i].req);
     io_queue_cancel(&unsubmitted);
@@ -353,7 +359,7 @@ static void uring_submit(struct io_reader *r, struct io_req *list, int n)
     for (int i = 0; i < n; i++) {
         struct io_req *req = list;
         list = req->next;
-        io_queue_put(&u->todo, req);
+        io_lanes_put(&u->todo, req);
     }
     fill_ring(u);
 }

@@ -204,7 +204,7 @@ static void test_destroy_waits(void **state)
     struct cache_config cfg = open_kit(&k, 4);
     struct sl_err err;
     struct io_reader *r;
-    assert_int_equal(io_reader_create("threads", 2, &r, NULL, &err), 0);
+    assert_int_equal(io_reader_create("threads", 2, 1, &r, NULL, &err), 0);
     struct cache *c = kit_cache(&cfg, r);
     cache_read_ahead(c, 1);
     cache_destroy(&c);

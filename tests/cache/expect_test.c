@@ -179,7 +179,7 @@ static void test_where_it_means_nothing(void **state)
             struct sl_err err;
             io_reader_destroy(&b.r);
             cache_destroy(&b.c);
-            assert_int_equal(io_reader_create("plain", 2, &b.r, NULL, &err), 0);
+            assert_int_equal(io_reader_create("plain", 2, 1, &b.r, NULL, &err), 0);
             b.c = kit_cache(&b.cfg, b.r);
         } else if (i == 1) {
             cache_destroy(&b.c);

@@ -216,7 +216,7 @@ static struct io_reader *draw_reader(uint64_t *rng, int in_flight)
     int kind = kit_below(rng, 6);
     if (kind >= 3)
         return kit_fake(kind - 3, kit_below(rng, 4) ? 0 : 1e-5, in_flight);
-    assert_int_equal(io_reader_create(kind ? "threads" : "plain", in_flight, &r, NULL, &err), 0);
+    assert_int_equal(io_reader_create(kind ? "threads" : "plain", in_flight, 1, &r, NULL, &err), 0);
     return r;
 }
 

@@ -216,7 +216,7 @@ static void test_the_file_shrinks(void **state)
     cfg.slots = 4;
     struct io_reader *r;
     struct sl_err err = {0};
-    assert_int_equal(io_reader_create("threads", 2, &r, NULL, &err), 0);
+    assert_int_equal(io_reader_create("threads", 2, 1, &r, NULL, &err), 0);
     struct cache *c = kit_cache(&cfg, r);
     assert_int_equal(truncate(k.path, (off_t)(k.layer[2].part[0].offset + 10)), 0);
     assert_int_equal(run_until_failure(c, &k, CACHE_ASCENDING, &err), 1);

@@ -6,7 +6,7 @@
 #include "io/reader.h"
 
 enum { CACHE_HALF, CACHE_NONE, CACHE_K, CACHE_K1, CACHE_ALL, CACHE_RESIDENT, CACHE_ENTRIES };
-enum { FILE_ONE, FILE_SPLIT, FILE_SPLIT_BARE };
+enum { FILE_ONE, FILE_SPLIT, FILE_SPLIT_BARE, FILE_DRIVES };
 enum { GUESS_NONE, GUESS_PREVIOUS, GUESS_ROUTER, GUESS_LOG };
 enum { CALLS_ONE, CALLS_FIVE, CALLS_REWIND, CALLS_LAST };
 
@@ -23,7 +23,7 @@ static const struct {
     [AX_THREADS] = {"threads", false, 3, {"1", "2", "3"}},
     [AX_READS] = {"reads", true, 2, {"4", "1"}},
     [AX_CHUNK] = {"chunk", false, 5, {"whole", "1", "7", "64", "257"}},
-    [AX_FILE] = {"file", false, 3, {"one", "split", "split-bare"}},
+    [AX_FILE] = {"file", false, 4, {"one", "split", "split-bare", "split-drives"}},
     [AX_CPU] = {"cpu", false, 2, {"best", "scalar"}},
     [AX_DENSE] = {"dense", false, 3, {"anon", "mmap", "warm"}},
     [AX_READER] = {"reader", true, 3, {"threads", "plain", "uring"}},
@@ -60,7 +60,7 @@ static bool has_uring(void)
 {
     struct io_reader *r;
     const char *note;
-    bool has = io_reader_create("uring", 1, &r, &note, NULL) == 0 && *note == '\0';
+    bool has = io_reader_create("uring", 1, 1, &r, &note, NULL) == 0 && *note == '\0';
     io_reader_destroy(&r);
     return has;
 }
@@ -78,7 +78,7 @@ bool axis_applies(const struct subject *s, enum axis a, int level)
     if (a == AX_PACKED)
         return s->packed[0] != '\0';
     if (a == AX_FILE)
-        return (level == FILE_SPLIT ? s->split : s->split_bare)[0] != '\0';
+        return (level == FILE_SPLIT_BARE ? s->split_bare : s->split)[0] != '\0';
     return true;
 }
 
@@ -138,9 +138,10 @@ void way_spec(const struct subject *s, const struct way *w, enum sl_kv_type kv,
     struct sl_engine_options *o = &spec->opt;
     memset(spec, 0, sizeof *spec);
     sl_engine_options_init(o);
-    spec->path = l[AX_FILE] == FILE_ONE     ? s->path
-                 : l[AX_FILE] == FILE_SPLIT ? s->split
-                                            : s->split_bare;
+    spec->path = l[AX_FILE] == FILE_ONE          ? s->path
+                 : l[AX_FILE] == FILE_SPLIT_BARE ? s->split_bare
+                                                 : s->split;
+    spec->drives = l[AX_FILE] == FILE_DRIVES ? 2 : 0; /* of three shards, so one has two */
     spec->ids = s->ids;
     spec->n_prompt = s->n_prompt;
     spec->n_step = s->n_step;
@@ -199,6 +200,8 @@ static const char *check_cache(const struct subject *s, const struct way *w,
         return NULL;
     if (strcmp(r->io_engine, axes[AX_READER].levels[w->level[AX_READER]]) != 0)
         return "another reader";
+    if ((r->plan.n_drives == 2) != (w->level[AX_FILE] == FILE_DRIVES))
+        return "another number of drives";
     if (p->misses == 0 || p->bytes_read == 0)
         return "nothing was read";
     if (w->level[AX_RESIZE])

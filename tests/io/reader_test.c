@@ -46,7 +46,7 @@ static struct io_reader *open_engine(const char *name, int in_flight)
     struct io_reader *r;
     const char *note = "";
     int rc = strcmp(name, "fake") == 0 ? io_fake_create(&calm, in_flight, &r, NULL)
-                                       : io_reader_create(name, in_flight, &r, &note, NULL);
+                                       : io_reader_create(name, in_flight, 1, &r, &note, NULL);
     assert_int_equal(rc, 0);
     if (*note)
         print_message("%s\n", note);
@@ -152,18 +152,18 @@ static void test_create_refusals(void **state)
     (void)state;
     struct io_reader *r = (struct io_reader *)path;
     struct sl_err e;
-    assert_int_equal(io_reader_create("magic", 4, &r, NULL, &e), SL_E_ARG);
+    assert_int_equal(io_reader_create("magic", 4, 1, &r, NULL, &e), SL_E_ARG);
     assert_null(r);
     assert_non_null(strstr(e.msg, "threads"));
-    assert_int_equal(io_reader_create("auto", 0, &r, NULL, &e), SL_E_ARG);
-    assert_int_equal(io_reader_create("auto", 1 << 20, &r, NULL, &e), SL_E_ARG);
+    assert_int_equal(io_reader_create("auto", 0, 1, &r, NULL, &e), SL_E_ARG);
+    assert_int_equal(io_reader_create("auto", 1 << 20, 1, &r, NULL, &e), SL_E_ARG);
     struct io_fake_script s = calm;
     s.order = 3;
     assert_int_equal(io_fake_create(&s, 1, &r, &e), SL_E_ARG);
     uint64_t before = mem_now();
     for (int n = 0; n < 2; n++) {
         mem_fail_after(n);
-        assert_int_equal(io_reader_create("threads", 4, &r, NULL, &e), SL_E_MEM);
+        assert_int_equal(io_reader_create("threads", 4, 1, &r, NULL, &e), SL_E_MEM);
         mem_fail_after(n);
         assert_int_equal(io_fake_create(&calm, 4, &r, &e), SL_E_MEM);
         mem_fail_after(-1);
@@ -376,7 +376,7 @@ static void test_busy_time(void **state)
 {
     (void)state;
     struct io_reader *r;
-    assert_int_equal(io_reader_create("threads", 2, &r, NULL, NULL), 0);
+    assert_int_equal(io_reader_create("threads", 2, 1, &r, NULL, NULL), 0);
     assert_true(io_reader_busy(r) == 0);
     struct io_req *req = fill_slot(0, 0, LEN_MOST);
     req->next = NULL;

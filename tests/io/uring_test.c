@@ -133,7 +133,7 @@ static int run_kernel(bool direct, struct sl_err *last)
     kernel.n_seen = kernel.n_changed = 0;
     assert_int_equal(io_file_open(path, direct, &f, NULL), 0);
     io_file_drop_behind(f, !direct);
-    assert_int_equal(io_reader_create("uring", 4, &r, &note, NULL), 0);
+    assert_int_equal(io_reader_create("uring", 4, 1, &r, &note, NULL), 0);
     assert_string_equal(note, "");
     int failed = read_all(r, f, &rng, last);
     io_reader_destroy(&r);
@@ -163,7 +163,7 @@ static void test_fallbacks(void **state)
         struct sl_err err;
         reset(state);
         kernel.open_rc = cases[i / 2].rc;
-        assert_int_equal(io_reader_create(names[i % 2], 4, &r, &note, &err), 0);
+        assert_int_equal(io_reader_create(names[i % 2], 4, 1, &r, &note, &err), 0);
         assert_string_equal(r->ops->name, "threads");
         assert_non_null(strstr(note, cases[i / 2].word));
         assert_non_null(strstr(note, "threads instead of uring"));
@@ -176,7 +176,7 @@ static void test_fallbacks(void **state)
         struct sl_err err;
         reset(state);
         mem_fail_after(n);
-        assert_int_equal(io_reader_create("uring", 4, &r, NULL, &err), SL_E_MEM);
+        assert_int_equal(io_reader_create("uring", 4, 1, &r, NULL, &err), SL_E_MEM);
         mem_fail_after(-1);
         assert_null(r);
         assert_int_equal(mem_now(), before);
@@ -255,7 +255,7 @@ static void test_destroy(void **state)
         kernel.submit_rc = -EBUSY;
         kernel.submit_busy = -busy;
         assert_int_equal(io_file_open(path, true, &f, NULL), 0);
-        assert_int_equal(io_reader_create("uring", 8, &r, NULL, NULL), 0);
+        assert_int_equal(io_reader_create("uring", 8, 1, &r, NULL, NULL), 0);
         for (int i = 0; i < N_REQS; i++)
             req[i] = (struct io_req){.file = f,
                                      .buf = arena + (size_t)i * window,
@@ -280,7 +280,7 @@ static void test_reopened_file(void **state)
     uint64_t rng = 9;
     char other[256];
     reset(state);
-    assert_int_equal(io_reader_create("uring", 4, &r, NULL, NULL), 0);
+    assert_int_equal(io_reader_create("uring", 4, 1, &r, NULL, NULL), 0);
     assert_int_equal(io_file_open(path, true, &f, NULL), 0);
     assert_int_equal(read_all(r, f, &rng, &err), 0);
     io_file_close(&f);
@@ -315,7 +315,7 @@ static void test_large_offsets(void **state)
         assert_int_equal(pwrite(fd, "sluice", 6, (off_t)at[i]), 6);
     close(fd);
     assert_int_equal(io_file_open(big, true, &f, NULL), 0);
-    assert_int_equal(io_reader_create("uring", 4, &r, NULL, NULL), 0);
+    assert_int_equal(io_reader_create("uring", 4, 1, &r, NULL, NULL), 0);
     for (int i = 0; i < 2; i++) {
         uint64_t start = size_down(at[i], io_file_align(f));
         size_t skip = (size_t)(at[i] - start);
@@ -360,7 +360,7 @@ int main(void)
 {
     struct io_reader *r;
     const char *note;
-    if (io_reader_create("uring", 1, &r, &note, NULL) != 0 || *note) {
+    if (io_reader_create("uring", 1, 1, &r, &note, NULL) != 0 || *note) {
         printf("skipped: %s\n", note);
         return SKIP;
     }

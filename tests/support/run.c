@@ -1,4 +1,5 @@
 #include "support/run.h"
+#include "support/drives.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -128,6 +129,8 @@ int run_model(const struct run_spec *spec, struct run_result *out, struct sl_err
     struct sl_session *s = NULL;
     memset(out, 0, sizeof *out);
     memset(err, 0, sizeof *err);
+    if (spec->drives)
+        drives_pretend(spec->drives);
     int rc = sl_engine_open(spec->path, &spec->opt, &e, err);
     if (rc == 0)
         rc = prepare(spec, e, out);
@@ -143,6 +146,8 @@ int run_model(const struct run_spec *spec, struct run_result *out, struct sl_err
         rc = feed(e, s, spec, out, err);
     sl_session_close(&s);
     sl_engine_close(&e);
+    if (spec->drives)
+        drives_pretend(0);
     return rc;
 }
 

@@ -14,6 +14,7 @@ struct run_spec {
     bool rewind;        /* forget the prompt's second half once and evaluate it again */
     bool resize;        /* the cache gets another size before every call */
     bool watch;         /* somebody looks at everything that happens inside */
+    int drives;         /* the shards claim to lie on so many drives, in turn; 0: they do not */
     bool last_only;     /* no logits observer: rows before n_prompt - 1 stay 0 */
 };
 
