@@ -2,10 +2,11 @@
 """Speed of streamed decoding against its limit, over cache sizes, I/O engines and overlap.
 
   bench/stream_matrix.py --model MODEL.gguf --trace ROUTING.csv [--caches 0,1000,2000,4000] [--engines uring,threads]
-      [--overlap on,off] [--runs 3] [--tokens 48] [--wrap 'command that runs what follows, in a cgroup, say']
+      [--overlap on,off] [--variants 'plain=;lru=--cache-policy lru'] [--runs 3] [--tokens 48]
+      [--wrap 'command that runs what follows, in a cgroup, say']
 
 Rounds alternate: each round runs every cell once, the order reversed every second round, and the rates of memory,
-kernels and drive are measured before and after each run, in processes of their own. A run records its reads
+kernels and drive are measured before and after each run (--rates-every), in processes of their own. A run records its reads
 (--io-trace); from them and from the mean of the rates around it comes the layered limit (docs/telemetry.md). The table
 has the median over rounds and the range. A run during which memory or drive changed by more than --steady (10 %) is
 made again, at most twice, and counted."""
@@ -41,12 +42,12 @@ def run_json(command):
 def measure_rates(a):
     """GB/s: memory with all threads, the slower kernel of one thread from cache times threads, the drive."""
     bench = run_json([a.sluice, "bench", "--kernels", "--types", TYPES, "--no-attention", "--tokens", "none", "-t",
-                      str(a.threads), "--reps", "7", "--json"])
+                      str(a.threads), "--reps", "5", "--json"])
     ram = [r for r in bench["ram"] if r["threads"] == a.threads][0]
     cache = [r["gb_s"] for r in bench["results"]
              if r["kernel"] == "gemv" and r["from"] == "cache" and r["threads"] == 1]
     drive = run_json([a.sluice, "iobench", a.model, "--engines", "uring", "--in-flight", str(a.in_flight),
-                      "--no-buffered", "--seconds", "1", "--json"])
+                      "--no-buffered", "--seconds", "0.7", "--json"])
     return {"ram": (ram["gb_s_before"] + ram["gb_s_after"]) / 2, "kernel": statistics.mean(cache),
             "drive": drive["rows"][0]["gb_s"]}
 
@@ -62,20 +63,20 @@ def summary(path):
     return out
 
 
-def one_run(a, cell, limits, before):
-    cache, engine, overlap = cell
+def one_run(a, cell, limits, before, measure_after):
+    cache, engine, overlap, (_, flags) = cell
     with tempfile.TemporaryDirectory() as d:
         csv, io = os.path.join(d, "run.csv"), os.path.join(d, "io.csv")
         command = shlex.split(a.wrap) + [
             a.sluice, "run", "-m", a.model, "--moe-stream", "--cache-mb", str(cache), "--io-engine", engine,
             "--overlap" if overlap == "on" else "--no-overlap", "-t", str(a.threads), "--io-threads",
             str(a.in_flight), "-n", str(a.tokens), "--ignore-eos", "--csv", csv, "--io-trace", io, "-c",
-            str(a.ctx)] + (["--route-replay", a.trace] if a.trace else []) + shlex.split(a.extra)
+            str(a.ctx)] + (["--route-replay", a.trace] if a.trace else []) + shlex.split(flags)
         prompt = ["--token-ids", ",".join(str(1000 + 7 * i) for i in range(a.prompt_tokens))]
         p = subprocess.run(command + prompt, capture_output=True, text=True, check=False)
         if p.returncode != 0:
             sys.exit(f"{shlex.join(command)}: {p.stderr.strip()}")
-        after = measure_rates(a)
+        after = measure_rates(a) if measure_after else before
         mean = {k: (before[k] + after[k]) / 2 for k in before}
         out = summary(csv)
         out.update(limits(io, 1e9 * mean["ram"], 1e9 * mean["drive"], 1e9 * mean["kernel"], a.threads))
@@ -89,11 +90,12 @@ def one_run(a, cell, limits, before):
 
 def measure(a, cells, limits):
     results, repeated = {c: [] for c in cells}, 0
-    rates = measure_rates(a)
+    rates, made = measure_rates(a), 0
     for i in range(a.runs):
         for cell in cells if i % 2 == 0 else cells[::-1]:
             for _ in range(3):
-                out, rates, moved = one_run(a, cell, limits, rates)
+                made += 1
+                out, rates, moved = one_run(a, cell, limits, rates, made % a.rates_every == 0)
                 if moved <= a.steady:
                     break
                 repeated += 1
@@ -102,15 +104,16 @@ def measure(a, cells, limits):
 
 
 def print_table(results):
-    print("| cache MiB | engine | overlap | token/s | range | of the limit | range | hit % | MiB/token | stall s | "
+    print("| cache MiB | engine | overlap | variant | token/s | range | of the limit | range | hit % | MiB/token | "
+          "stall s | "
           "mgmt % | majflt | RssAnon MiB | RAM, drive GB/s |")
-    print("|" + " --- |" * 14)
-    for (cache, engine, overlap), runs in results.items():
+    print("|" + " --- |" * 15)
+    for (cache, engine, overlap, (name, _)), runs in results.items():
         def med(key, runs=runs):
             return statistics.median(r[key] for r in runs)
         speed = sorted(1 / r["wall_s"] for r in runs)
         share = sorted(r["layered_limit_s"] / r["wall_s"] for r in runs)
-        print(f"| {cache} | {engine} | {overlap} | {statistics.median(speed):.2f} | {speed[0]:.2f} to {speed[-1]:.2f} "
+        print(f"| {cache} | {engine} | {overlap} | {name} | {statistics.median(speed):.2f} | {speed[0]:.2f} to {speed[-1]:.2f} "
               f"| {statistics.median(share):.2f} | {share[0]:.2f} to {share[-1]:.2f} | {med('hit_pct'):.1f} | "
               f"{med('mib_per_token'):.0f} | {med('stall_s'):.4f} | {100 * med('mgmt_s') / med('wall_s'):.2f} | "
               f"{med('majflt'):.0f} | {med('rss_peak_mib'):.0f} | {med('ram'):.1f}, {med('drive'):.2f} |")
@@ -132,10 +135,13 @@ def main():
     p.add_argument("--in-flight", type=int, default=4)
     p.add_argument("--steady", type=float, default=0.10)
     p.add_argument("--wrap", default="", help="command that runs the rest of its line")
-    p.add_argument("--extra", default="", help="more flags of sluice run")
+    p.add_argument("--variants", default="plain=", help="NAME=more flags of sluice run; NAME=flags; ...")
+    p.add_argument("--rates-every", type=int, default=1, help="measure the rates after so many runs")
     p.add_argument("-v", "--verbose", action="store_true")
     a = p.parse_args()
-    cells = [(int(c), e, o) for c in a.caches.split(",") for e in a.engines.split(",") for o in a.overlap.split(",")]
+    variants = [tuple(v.strip().split("=", 1)) for v in a.variants.split(";")]
+    cells = [(int(c), e, o, v) for c in a.caches.split(",") for e in a.engines.split(",")
+             for o in a.overlap.split(",") for v in variants]
     results, repeated = measure(a, cells, load_limits())
     print_table(results)
     print(f"\n{repeated} runs were made again because rates moved by more than {100 * a.steady:.0f} %.")
