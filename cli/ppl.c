@@ -7,9 +7,11 @@
 #include "base/clock.h"
 #include "base/err.h"
 
+#include <jansson.h>
 #include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -116,6 +118,19 @@ static int score_all(struct ppl *p, struct sl_err *err)
     return rc;
 }
 
+static void print_json(const struct ppl *p, const struct sl_scores *s, double hit)
+{
+    json_t *j = json_pack("{s:I,s:f,s:f,s:f,s:I,s:i,s:b}", "tokens", (json_int_t)s->tokens, "nll",
+                          s->nll, "ppl", s->ppl, "hit", hit, "windows", (json_int_t)p->n_windows,
+                          "ctx", p->plan.n_ctx, "step", p->args->step != 0);
+    if (p->plan.marks[0])
+        json_object_set_new(j, "marks", json_string(p->plan.marks));
+    char *text = json_dumps(j, 0);
+    puts(text ? text : "{}");
+    free(text);
+    json_decref(j);
+}
+
 static void print_result(const struct ppl *p, double seconds)
 {
     struct sl_scores s;
@@ -125,11 +140,7 @@ static void print_result(const struct ppl *p, double seconds)
             seconds, seconds > 0 ? (double)s.tokens / seconds : 0);
     const char *marks = p->plan.marks;
     if (p->args->json)
-        printf("{\"tokens\": %llu, \"nll\": %.17g, \"ppl\": %.17g, \"hit\": %.17g, \"windows\": "
-               "%zu, \"ctx\": %d, \"step\": %s%s%s%s}\n",
-               (unsigned long long)s.tokens, s.nll, s.ppl, hit, p->n_windows, p->plan.n_ctx,
-               p->args->step ? "true" : "false", marks[0] ? ", \"marks\": \"" : "", marks,
-               marks[0] ? "\"" : "");
+        print_json(p, &s, hit);
     else
         printf("perplexity %.6f (mean NLL %.6f nats), next token hit %.2f%%, %llu tokens scored in "
                "%zu windows of %d%s%s\n",
