@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """--csv: its three parts, and that its numbers agree with each other and with the report."""
-import argparse
 import csv
 import json
 import math
 import os
 import subprocess
 import sys
-import tempfile
+
+from harness import check, run_tests
 
 COLUMNS = """step token wall_s compute_s io_s mgmt_s stall_s other_s loop_s overhead_s read_bytes reads hits misses
 hit_pct evictions rereads experts_routed experts_dropped majflt cpu_s rss_anon_mib rss_file_mib rss_shmem_mib
@@ -15,12 +15,6 @@ mem_available_mib dense_resident_pct cache_resident_mib cache_budget_mib budget_
 turn""".split()
 STREAMED_ONLY = """io_s mgmt_s stall_s read_bytes reads hits misses hit_pct evictions rereads cache_resident_mib
 cache_budget_mib""".split()
-failures = []
-
-
-def check(ok, what):
-    if not ok:
-        failures.append(what)
 
 
 def near(a, b, slack):
@@ -106,23 +100,10 @@ def check_none(command):
     check(rows == [] and end["tokens"] == "0" and end["median_s"] == "", "no tokens")
 
 
-def main():
-    a = argparse.ArgumentParser()
-    a.add_argument("--program", required=True)
-    a.add_argument("--emulator", default="")
-    a = a.parse_args()
-    command = a.emulator.split() + [os.path.abspath(a.program)]
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        for test in (check_streamed, check_resident, check_none):
-            test(command)
-        left = sorted(os.listdir("."))
-        check(left == ["n.csv", "r.csv", "s.csv"], f"left behind: {left}")
-        os.chdir("/")
-    for f in failures:
-        print(f)
-    return 1 if failures else 0
+def check_left(_):
+    left = sorted(os.listdir("."))
+    check(left == ["n.csv", "r.csv", "s.csv"], f"left behind: {left}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tests((check_streamed, check_resident, check_none, check_left)))

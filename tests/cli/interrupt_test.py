@@ -1,20 +1,13 @@
 #!/usr/bin/env python3
 """Ctrl-C, SIGTERM and a reader that goes away."""
-import argparse
 import array
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
-failures = []
-
-
-def check(ok, what):
-    if not ok:
-        failures.append(what)
+from harness import check, run_tests
 
 
 def start(command, *args):
@@ -99,25 +92,13 @@ def check_closed_pipe(command):
     check(os.listdir(".") == [], f"closed pipe: left behind {os.listdir('.')}")
 
 
-def main():
-    a = argparse.ArgumentParser()
-    a.add_argument("--program", required=True)
-    a.add_argument("--emulator", default="")
-    a = a.parse_args()
-    command = a.emulator.split() + [os.path.abspath(a.program)]
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        check_interrupt(command, signal.SIGINT)
-        check_interrupt(command, signal.SIGTERM)
-        check_second(command)
-        check_prompt(command)
-        check_ignored(command)
-        check_closed_pipe(command)
-        os.chdir("/")
-    for f in failures:
-        print(f)
-    return 1 if failures else 0
+def check_sigint(command):
+    check_interrupt(command, signal.SIGINT)
+
+
+def check_sigterm(command):
+    check_interrupt(command, signal.SIGTERM)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tests((check_sigint, check_sigterm, check_second, check_prompt, check_ignored, check_closed_pipe)))

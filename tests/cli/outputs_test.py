@@ -1,22 +1,16 @@
 #!/usr/bin/env python3
 """The files of --ids-out, --logits-out and --experts-out: sizes, order, and that they agree."""
-import argparse
 import array
 import os
 import stat
 import subprocess
 import sys
-import tempfile
+
+from harness import check, run_tests
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MODEL = os.path.join(ROOT, "tests", "data", "arch", "qwen3moe", "model.gguf")
 N_VOCAB = 256
-failures = []
-
-
-def check(ok, what):
-    if not ok:
-        failures.append(what)
 
 
 def read(path, kind):
@@ -92,21 +86,5 @@ def check_places(command):
     check(not [n for n in os.listdir(".") if ".tmp." in n], f"left behind: {os.listdir('.')}")
 
 
-def main():
-    a = argparse.ArgumentParser()
-    a.add_argument("--program", required=True)
-    a.add_argument("--emulator", default="")
-    a = a.parse_args()
-    command = a.emulator.split() + [os.path.abspath(a.program)]
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        for test in (check_formats, check_prompt_alone, check_places):
-            test(command)
-        os.chdir("/")
-    for f in failures:
-        print(f)
-    return 1 if failures else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tests((check_formats, check_prompt_alone, check_places)))

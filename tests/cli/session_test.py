@@ -1,20 +1,13 @@
 #!/usr/bin/env python3
 """--progress and --session: the events, hostile lines, cancelling, and that the texts are those of plain runs."""
-import argparse
 import csv
 import json
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 
-failures = []
-
-
-def check(ok, what):
-    if not ok:
-        failures.append(what)
+from harness import check, check_no_temporaries, run_tests
 
 
 def plain(command, *args):
@@ -260,24 +253,7 @@ def check_gone(command):
     p.stderr.close()
 
 
-def main():
-    a = argparse.ArgumentParser()
-    a.add_argument("--program", required=True)
-    a.add_argument("--emulator", default="")
-    a = a.parse_args()
-    command = a.emulator.split() + [os.path.abspath(a.program)]
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        for test in (check_progress, check_resident_nulls, check_progress_fails, check_split_characters,
-                     check_requests, check_keep, check_budget,
-                     check_hostile, check_many, check_cancel, check_signals, check_gone):
-            test(command)
-        check(not [n for n in os.listdir(".") if ".tmp." in n], f"left behind: {os.listdir('.')}")
-        os.chdir("/")
-    for f in failures[:20]:
-        print(f)
-    return 1 if failures else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tests((check_progress, check_resident_nulls, check_progress_fails, check_split_characters, check_requests,
+                        check_keep, check_budget, check_hostile, check_many, check_cancel, check_signals, check_gone,
+                        check_no_temporaries)))

@@ -1,25 +1,19 @@
 #!/usr/bin/env python3
 """--route-trace, --io-trace, --compute-trace, --timing, --cache-telemetry: they agree with each other, with --csv,
 --experts-out and the report, and with what other programs make of them."""
-import argparse
 import array
 import csv
 import json
 import os
 import subprocess
 import sys
-import tempfile
+
+from harness import check, check_no_temporaries, run_tests
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MODEL = os.path.join(ROOT, "models", "storyteller.gguf")
 N_TOKENS, N_LAYER, K = 10, 6, 2
 RATES = ["--ram-gb-s", "30", "--kernel-gb-s", "12.5", "--drive-gb-s", "1.5"]
-failures = []
-
-
-def check(ok, what):
-    if not ok:
-        failures.append(what)
 
 
 def near(a, b, slack):
@@ -183,22 +177,5 @@ def check_replay(command):
           "the recording was not followed")
 
 
-def main():
-    a = argparse.ArgumentParser()
-    a.add_argument("--program", required=True)
-    a.add_argument("--emulator", default="")
-    a = a.parse_args()
-    command = a.emulator.split() + [os.path.abspath(a.program)]
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        for test in (check_route, check_io, check_compute, check_same_text, check_replay):
-            test(command)
-        check(not [n for n in os.listdir(".") if ".tmp." in n], f"left behind: {os.listdir('.')}")
-        os.chdir("/")
-    for f in failures[:20]:
-        print(f)
-    return 1 if failures else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_tests((check_route, check_io, check_compute, check_same_text, check_replay, check_no_temporaries)))
