@@ -14,13 +14,15 @@
 
 #include "sluice.h"
 #include "support/fixtures.h"
+#include "support/run.h"
 
 #define N_ALL 16
 #define MIB   ((uint64_t)1 << 20)
 
 static struct fixture *set, *model;
 static int n_set;
-static float *expected; /* [N_ALL][n_vocab] */
+static struct run_result resident;
+static const float *expected; /* [N_ALL][n_vocab], of resident */
 
 struct log {
     struct sl_cache_change change[64];
@@ -291,13 +293,6 @@ static void test_pressure(void **state)
 
 /* ---- The group ------------------------------------------------------------------------------- */
 
-static void on_logits(void *user, int pos, const float *logits)
-{
-    (void)user;
-    size_t n = (size_t)model->n_vocab;
-    memcpy(expected + (size_t)pos * n, logits, n * sizeof *logits);
-}
-
 static int set_up(void **state)
 {
     (void)state;
@@ -307,27 +302,19 @@ static int set_up(void **state)
             model = &set[i];
     if (!model)
         return -1;
-    expected = calloc((size_t)N_ALL * (size_t)model->n_vocab, sizeof *expected);
-    struct sl_engine *e;
-    struct sl_session *s;
+    struct run_spec spec = {
+        .path = model->path, .opt = options(NULL), .ids = model->tokens, .n_prompt = N_ALL};
+    spec.opt.stream = SL_STREAM_OFF;
     struct sl_err err;
-    struct sl_engine_options o = options(NULL);
-    o.stream = SL_STREAM_OFF;
-    if (!expected || sl_engine_open(model->path, &o, &e, &err) != 0 ||
-        sl_session_open(e, &s, &err) != 0)
-        return -1;
-    struct sl_observer obs = {.on_logits = on_logits};
-    sl_session_observe(s, &obs);
-    int rc = sl_session_eval(s, model->tokens, N_ALL, SL_PROMPT, &err);
-    sl_session_close(&s);
-    sl_engine_close(&e);
+    int rc = run_model(&spec, &resident, &err);
+    expected = resident.logits;
     return rc;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    free(expected);
+    run_free(&resident);
     fixture_free_set(set, n_set);
     return 0;
 }

@@ -15,6 +15,7 @@
 #include "engine/engine.h"
 #include "io/fake.h"
 #include "support/fixtures.h"
+#include "support/run.h"
 
 #ifdef SLUICE_URING
 #include <liburing.h>
@@ -27,7 +28,8 @@
 
 static struct fixture *set, *model;
 static int n_set;
-static float *expected; /* [N_ALL][n_vocab], of a resident run */
+static struct run_result resident;
+static const float *expected; /* [N_ALL][n_vocab], of resident */
 
 static int make_fake(void *user, int in_flight, struct io_reader **out, struct sl_err *err)
 {
@@ -365,13 +367,6 @@ static void test_opening_and_closing_leaves_nothing(void **state)
     assert_int_equal(mem_now(), before);
 }
 
-static void on_logits(void *user, int pos, const float *logits)
-{
-    (void)user;
-    memcpy(expected + (size_t)pos * (size_t)model->n_vocab, logits,
-           (size_t)model->n_vocab * sizeof *logits);
-}
-
 static int set_up(void **state)
 {
     (void)state;
@@ -381,27 +376,21 @@ static int set_up(void **state)
             model = &set[i];
     if (!model || model->n_tokens < N_ALL)
         return -1;
-    expected = calloc((size_t)N_ALL * (size_t)model->n_vocab, sizeof *expected);
-    struct sl_engine *e;
-    struct sl_session *s;
+    struct run_spec spec = {.path = model->path,
+                            .opt = options(SL_CACHE_UNSET, 16),
+                            .ids = model->tokens,
+                            .n_prompt = N_ALL};
+    spec.opt.stream = SL_STREAM_OFF;
     struct sl_err err;
-    struct sl_engine_options o = options(SL_CACHE_UNSET, 16);
-    o.stream = SL_STREAM_OFF;
-    if (!expected || sl_engine_open(model->path, &o, &e, &err) != 0 ||
-        sl_session_open(e, &s, &err) != 0)
-        return -1;
-    struct sl_observer obs = {.on_logits = on_logits};
-    sl_session_observe(s, &obs);
-    int rc = sl_session_eval(s, model->tokens, N_ALL, SL_PROMPT, &err);
-    sl_session_close(&s);
-    sl_engine_close(&e);
+    int rc = run_model(&spec, &resident, &err);
+    expected = resident.logits;
     return rc;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    free(expected);
+    run_free(&resident);
     fixture_free_set(set, n_set);
     return 0;
 }
