@@ -22,14 +22,6 @@ struct iobench_report {
     double again_ratio; /* of a second reading of the same places to the first; 0: not tried */
 };
 
-/* "direct", "buffered, cold": what was measured. */
-const char *iobench_row_kind(const struct bench_drive_row *r);
-/* What makes a row's rate not the drive's; NULL: nothing. */
-const char *iobench_row_doubt(const struct iobench_report *r, const struct bench_drive_row *row);
-/* The first row among those alike (engine and kind) that reaches IOBENCH_FLAT of the best of them;
- * NULL where row i is not the first of its alikes. */
-const struct bench_drive_row *iobench_find_flat(const struct iobench_report *r, int i);
-
 void iobench_print_head(const struct iobench_report *r);
 void iobench_print_row(const struct iobench_report *r, int i);
 void iobench_print_end(const struct iobench_report *r);

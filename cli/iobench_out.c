@@ -7,12 +7,14 @@
 
 #define MIB 1048576.0
 
-const char *iobench_row_kind(const struct bench_drive_row *r)
+/* "direct", "buffered, cold": what was measured. */
+static const char *row_kind(const struct bench_drive_row *r)
 {
     return r->direct ? "direct" : "buffered, cold";
 }
 
-const char *iobench_row_doubt(const struct iobench_report *r, const struct bench_drive_row *row)
+/* What makes a row's rate not the drive's; NULL: nothing. */
+static const char *row_doubt(const struct iobench_report *r, const struct bench_drive_row *row)
 {
     if (r->copy_gb_s > 0 && row->gb_s > r->copy_gb_s)
         return "faster than memory is copied: not a drive's rate";
@@ -28,7 +30,9 @@ static bool alike(const struct bench_drive_row *a, const struct bench_drive_row 
     return a->direct == b->direct && strcmp(a->engine, b->engine) == 0;
 }
 
-const struct bench_drive_row *iobench_find_flat(const struct iobench_report *r, int i)
+/* The first row among those alike (engine and kind) that reaches IOBENCH_FLAT of the best of them;
+ * NULL where row i is not the first of its alikes. */
+static const struct bench_drive_row *find_flat(const struct iobench_report *r, int i)
 {
     double best = 0;
     for (int j = 0; j < r->n_rows; j++) {
@@ -62,9 +66,9 @@ void iobench_print_head(const struct iobench_report *r)
 void iobench_print_row(const struct iobench_report *r, int i)
 {
     const struct bench_drive_row *w = &r->row[i];
-    const char *doubt = iobench_row_doubt(r, w);
-    printf("%-8s %-15s %9d %8.3f %8.0f %9.0f %9.3f%s%s", w->engine, iobench_row_kind(w),
-           w->in_flight, w->gb_s, w->gb_s * 1e9 / MIB, (double)w->reads / w->seconds,
+    const char *doubt = row_doubt(r, w);
+    printf("%-8s %-15s %9d %8.3f %8.0f %9.0f %9.3f%s%s", w->engine, row_kind(w), w->in_flight,
+           w->gb_s, w->gb_s * 1e9 / MIB, (double)w->reads / w->seconds,
            w->cpu_s / ((double)w->bytes * 1e-9), doubt ? "  ! " : "", doubt ? doubt : "");
     if (w->cached > 0)
         printf("  (%.0f %% cached: dropped first%s)", 100 * w->cached,
@@ -79,11 +83,10 @@ void iobench_print_end(const struct iobench_report *r)
 {
     printf("\n");
     for (int i = 0; i < r->n_rows; i++) {
-        const struct bench_drive_row *flat = iobench_find_flat(r, i);
+        const struct bench_drive_row *flat = find_flat(r, i);
         if (flat)
             printf("%s, %s: flat from %d in flight (%.3f GB/s is %.0f %% of the best or more)\n",
-                   flat->engine, iobench_row_kind(flat), flat->in_flight, flat->gb_s,
-                   100 * IOBENCH_FLAT);
+                   flat->engine, row_kind(flat), flat->in_flight, flat->gb_s, 100 * IOBENCH_FLAT);
     }
     if (r->again_ratio > IOBENCH_AGAIN)
         printf("! read again, the same places came %.2f times as fast: a cache below the file "
@@ -98,7 +101,7 @@ void iobench_print_end(const struct iobench_report *r)
 static json_t *json_row(const struct iobench_report *r, int i)
 {
     const struct bench_drive_row *w = &r->row[i];
-    const char *doubt = iobench_row_doubt(r, w);
+    const char *doubt = row_doubt(r, w);
     return json_pack("{s:s,s:b,s:b,s:i,s:f,s:f,s:f,s:I,s:I,s:f,s:f,s:I,s:b,s:s?,s:s}", "engine",
                      w->engine, "direct", w->direct, "direct_wanted", r->wanted_direct[i],
                      "in_flight", w->in_flight, "gb_s", w->gb_s, "mib_s", w->gb_s * 1e9 / MIB,
@@ -113,7 +116,7 @@ bool iobench_print_json(const struct iobench_report *r)
     const struct bench_places *p = r->places;
     json_t *rows = json_array(), *flat = json_array();
     for (int i = 0; i < r->n_rows; i++) {
-        const struct bench_drive_row *f = iobench_find_flat(r, i);
+        const struct bench_drive_row *f = find_flat(r, i);
         json_array_append_new(rows, json_row(r, i));
         if (f)
             json_array_append_new(flat,

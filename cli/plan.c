@@ -134,7 +134,7 @@ static int estimate(const struct plan *p, uint64_t cache, struct forecast *out, 
     return rc;
 }
 
-/* The same with other cache sizes: halves and doubles of the planned one, and the ends. */
+/* The same with other cache sizes: from 1000 MiB on doubling, the planned one, and the ends. */
 static int estimate_sizes(struct plan *p, struct sl_err *err)
 {
     const uint64_t mib = 1 << 20, bank = p->info.expert_bytes, least = p->plan.cache_min_bytes;

@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-void trace_flush(struct trace_out *t)
+/* The line to the file. */
+static void flush(struct trace_out *t)
 {
     if (t->code == SL_OK && t->line.failed)
         t->code = err_set(&t->err, SL_E_MEM, NULL, "no memory for a line of a trace");
@@ -76,7 +77,7 @@ void trace_begin_route(struct route_trace *t, const struct sl_engine *e)
     preamble(&t->out, "route_trace", e);
     emit_add_text(&t->out.line,
                   "turn,phase,step,layer,slot,expert,weight,residency,expert_bytes\n");
-    trace_flush(&t->out);
+    flush(&t->out);
     t->block = -1;
 }
 
@@ -105,7 +106,7 @@ void trace_add_route(struct route_trace *t, const struct sl_route_event *r)
         ucell(e, read ? r->expert_bytes : 0);
         emit_add_text(e, "\n");
     }
-    trace_flush(&t->out);
+    flush(&t->out);
 }
 
 /* ---- Reads, and the weights that every block went through ----------------------------------- */
@@ -116,7 +117,7 @@ void trace_begin_io(struct io_trace *t, const struct sl_engine *e)
     emit_add_text(&t->out.line,
                   "kind,token,tokens,phase,layer,expert,file,offset,bytes,submit_s,done_s,demand,"
                   "failed,dense_bytes,hit_bytes,missed_bytes,expert_bytes\n");
-    trace_flush(&t->out);
+    flush(&t->out);
     t->start_s = clock_now();
 }
 
@@ -150,7 +151,7 @@ void trace_add_read(struct io_trace *t, const struct sl_read_event *r)
     cell(e, !r->speculative);
     cell(e, r->failed);
     emit_add_text(e, ",,,,\n");
-    trace_flush(&t->out);
+    flush(&t->out);
 }
 
 void trace_add_block(struct io_trace *t, const struct sl_block_event *b)
@@ -167,7 +168,7 @@ void trace_add_block(struct io_trace *t, const struct sl_block_event *b)
     ucell(e, b->missed_bytes);
     ucell(e, b->expert_bytes);
     emit_add_text(e, "\n");
-    trace_flush(&t->out);
+    flush(&t->out);
     limit_add_block(&t->limit, b);
 }
 
@@ -199,7 +200,7 @@ void trace_end_io(struct io_trace *t, double measured_s)
     say(e, "layered_limit_s", limit_layered(&t->limit));
     say(e, "whole_limit_s", limit_whole(&t->limit));
     say(e, "measured_s", measured_s);
-    trace_flush(&t->out);
+    flush(&t->out);
 }
 
 /* ---- Times by operation --------------------------------------------------------------------- */
@@ -208,7 +209,7 @@ void trace_begin_compute(struct compute_trace *t, const struct sl_engine *e)
 {
     preamble(&t->out, "compute_trace", e);
     emit_add_text(&t->out.line, "token,tokens,phase,layer,op,wall_s,calls\n");
-    trace_flush(&t->out);
+    flush(&t->out);
     t->batch.pos = -1;
 }
 
@@ -232,7 +233,7 @@ void trace_end_batch(struct compute_trace *t)
             emit_add_text(e, "\n");
         }
     }
-    trace_flush(&t->out);
+    flush(&t->out);
     times_clear(&t->times);
     t->batch.pos = -1;
 }

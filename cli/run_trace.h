@@ -40,7 +40,6 @@ struct compute_trace {
     struct times times;
 };
 
-void trace_flush(struct trace_out *t); /* the line to the file */
 
 void trace_begin_route(struct route_trace *t, const struct sl_engine *e);
 void trace_add_route(struct route_trace *t, const struct sl_route_event *e);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json_depth.h"
 #include "base/mem.h"
 #include "text/utf8.h"
 #include "text/vocab.h"
@@ -179,28 +180,10 @@ static int do_text(const struct vocab *v, const struct tokenize_args *a, const c
     return ferror(stdout) ? cannot_write(err) : 0;
 }
 
-/* The parser recurses, so depth is bounded before it runs. */
-static bool too_deep(const char *s, size_t n)
-{
-    int depth = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < n; i++) {
-        if (s[i] == '\\' && in_string)
-            i++;
-        else if (s[i] == '"')
-            in_string = !in_string;
-        else if (!in_string && (s[i] == '[' || s[i] == '{') && ++depth > MAX_DEPTH)
-            return true;
-        else if (!in_string && (s[i] == ']' || s[i] == '}'))
-            depth--;
-    }
-    return false;
-}
-
 static int do_json_line(const struct vocab *v, const struct tokenize_args *a, const char *s,
                         size_t n, const char *where, struct sl_err *err)
 {
-    if (too_deep(s, n))
+    if (json_depth_exceeds(s, n, MAX_DEPTH))
         return err_set(err, SL_E_FORMAT, where, "%s: more than %d levels of JSON", where,
                        MAX_DEPTH);
     json_error_t je;

@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "base/json_depth.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "model/config.h"
@@ -23,24 +24,6 @@ struct reader {
 static int bad(const struct reader *r, const char *what)
 {
     return err_file(r->err, SL_E_FORMAT, r->name, 0, "%s: no manifest of packed experts", what);
-}
-
-/* The parser recurses, so depth is bounded before it runs. */
-static bool too_deep(const char *s, size_t n)
-{
-    int depth = 0;
-    bool in_string = false;
-    for (size_t i = 0; i < n; i++) {
-        if (s[i] == '\\' && in_string)
-            i++;
-        else if (s[i] == '"')
-            in_string = !in_string;
-        else if (!in_string && (s[i] == '[' || s[i] == '{') && ++depth > MAX_DEPTH)
-            return true;
-        else if (!in_string && (s[i] == ']' || s[i] == '}'))
-            depth--;
-    }
-    return false;
 }
 
 static bool get_number(json_t *obj, const char *key, uint64_t max, uint64_t *out)
@@ -188,7 +171,7 @@ int packed_parse(const char *json, size_t n, const char *name, struct packed_man
     struct reader r = {name, err};
     json_error_t je;
     *out = NULL;
-    if (n > PACKED_MAX_JSON || too_deep(json, n))
+    if (n > PACKED_MAX_JSON || json_depth_exceeds(json, n, MAX_DEPTH))
         return bad(&r, "too long or too deep");
     json_t *root = json_loadb(json, n, JSON_REJECT_DUPLICATES, &je);
     if (!root)
