@@ -40,7 +40,6 @@ struct compute_trace {
     struct times times;
 };
 
-
 void trace_begin_route(struct route_trace *t, const struct sl_engine *e);
 void trace_add_route(struct route_trace *t, const struct sl_route_event *e);
 void trace_begin_io(struct io_trace *t, const struct sl_engine *e);
