@@ -104,18 +104,19 @@ def measure(a, cells, limits):
 
 
 def print_table(results):
-    print("| cache MiB | engine | overlap | variant | token/s | range | of the limit | range | hit % | MiB/token | "
-          "stall s | "
-          "mgmt % | majflt | RssAnon MiB | RAM, drive GB/s |")
-    print("|" + " --- |" * 15)
+    print("| cache MiB | engine | overlap | variant | token/s | range | of the layered limit | range | "
+          "of max(io, compute) | hit % | MiB/token | in vain | stall s | mgmt % | majflt | RssAnon MiB | RAM, drive GB/s |")
+    print("|" + " --- |" * 17)
     for (cache, engine, overlap, (name, _)), runs in results.items():
         def med(key, runs=runs):
             return statistics.median(r[key] for r in runs)
         speed = sorted(1 / r["wall_s"] for r in runs)
         share = sorted(r["layered_limit_s"] / r["wall_s"] for r in runs)
         print(f"| {cache} | {engine} | {overlap} | {name} | {statistics.median(speed):.2f} | {speed[0]:.2f} to {speed[-1]:.2f} "
-              f"| {statistics.median(share):.2f} | {share[0]:.2f} to {share[-1]:.2f} | {med('hit_pct'):.1f} | "
-              f"{med('mib_per_token'):.0f} | {med('stall_s'):.4f} | {100 * med('mgmt_s') / med('wall_s'):.2f} | "
+              f"| {statistics.median(share):.2f} | {share[0]:.2f} to {share[-1]:.2f} | "
+              f"{statistics.median(r['whole_limit_s'] / r['wall_s'] for r in runs):.2f} | {med('hit_pct'):.1f} | "
+              f"{med('mib_per_token'):.0f} | {statistics.median(r['guess_wasted_mib'] / r['tokens'] for r in runs):.0f} | "
+              f"{med('stall_s'):.4f} | {100 * med('mgmt_s') / med('wall_s'):.2f} | "
               f"{med('majflt'):.0f} | {med('rss_peak_mib'):.0f} | {med('ram'):.1f}, {med('drive'):.2f} |")
 
 

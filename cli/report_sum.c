@@ -75,6 +75,8 @@ static void sum_up_decode(const struct run_report *r, struct report_summary *s)
     s->mib_per_token = streamed ? per(mib(d->bytes_read), n) : none;
     s->read_mib_s = streamed ? per(mib(d->bytes_read), d->read_busy_s) : none;
     s->hit_pct = 100 * per((double)d->hits, (double)d->hits + (double)d->misses);
+    s->guess_useful_mib = streamed ? mib(d->spec_useful_bytes) : none;
+    s->guess_wasted_mib = streamed ? mib(d->spec_wasted_bytes) : none;
     s->token_route_mib = mib(r->info.token_expert_bytes);
     s->cache_resident_mib = streamed ? mib(r->stats.cache_resident_bytes) : none;
 }
@@ -136,6 +138,8 @@ void report_each_number(const struct report_summary *s,
         FIELD(prompt_read_mib_s),
         FIELD(mem_peak_mib),
         FIELD(rss_peak_mib),
+        FIELD(guess_useful_mib),
+        FIELD(guess_wasted_mib),
     };
 #undef FIELD
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)

@@ -84,13 +84,24 @@ def check_streamed(command):
     check(abs(float(said) - float(end["hit_pct"])) <= 0.06, "hit rate of report and summary")
 
 
+def check_guesses(command):
+    p = run(command, "--moe-stream", "--cache-mb", "2", "-n", "20", "--prefetch", "2", "--csv", "g.csv")
+    check(p.returncode == 0, f"guesses: {p.stderr!r}")
+    end = read("g.csv")[2]
+    said = p.stderr.decode().split("\nmoe-prefetch: ")[1].split("\n")[0].split()
+    useful, wasted = (float(said[said.index(word) - 2]) for word in ("useful,", "wasted"))
+    check(abs(useful - float(end["guess_useful_mib"])) <= 0.051 and useful > 0, "useful guesses")
+    check(abs(wasted - float(end["guess_wasted_mib"])) <= 0.051, "wasted guesses")
+
+
 def check_resident(command):
     p = run(command, "--no-moe-stream", "-n", "3", "--csv", "r.csv")
     check(p.returncode == 0 and b"\ndecode: " in p.stderr, f"resident: {p.stderr!r}")
     pre, rows, end = read("r.csv")
     check(pre["plan.mode"] == '"resident"', "mode")
     check_rows(rows, 3, False)
-    check(end["hit_pct"] == "" and end["read_mib"] == "", "what was not measured is not empty")
+    check(end["hit_pct"] == "" and end["read_mib"] == "" and end["guess_wasted_mib"] == "",
+          "what was not measured is not empty")
 
 
 def check_none(command):
@@ -102,8 +113,8 @@ def check_none(command):
 
 def check_left(_):
     left = sorted(os.listdir("."))
-    check(left == ["n.csv", "r.csv", "s.csv"], f"left behind: {left}")
+    check(left == ["g.csv", "n.csv", "r.csv", "s.csv"], f"left behind: {left}")
 
 
 if __name__ == "__main__":
-    sys.exit(run_tests((check_streamed, check_resident, check_none, check_left)))
+    sys.exit(run_tests((check_streamed, check_guesses, check_resident, check_none, check_left)))
