@@ -93,9 +93,17 @@ ALWAYS_INLINE void prefetch_bytes(const uint8_t *p, int bytes)
         _mm_prefetch((const char *)(p + i), _MM_HINT_T1);
 }
 
-/* Prefetch the line at p when v is there: the compiler moves free prefetches, all of a block to its
- * beginning. */
-#define PREFETCH_WITH(v, p) __asm__("prefetcht1 %1" : "+v"(v) : "m"(*(const uint8_t *)(p)))
+/* A line that was dropped gets a second chance: it is asked for once as the line so many bytes
+ * ahead, and again when the prefetches have come to it. The first time also fetches a coming page's
+ * address. (docs/experiments.md; 1 to 64 KiB make no difference, 64 bytes do little.) */
+#define PREFETCH_TWICE 8192
+
+/* Prefetch the lines at p, and ahead of it, when v is there: the compiler moves free prefetches,
+ * all of a block to its beginning. */
+#define PREFETCH_WITH(v, p)                                                                        \
+    __asm__("prefetcht1 %1\n\tprefetcht1 %2"                                                       \
+            : "+v"(v)                                                                              \
+            : "m"(*(const uint8_t *)(p)), "m"(*((const uint8_t *)(p) + PREFETCH_TWICE)))
 
 /* Rows are taken in groups that fill the SIMD lanes. While one group is multiplied, a coming group
  * is prefetched whole and in address order: that keeps the DRAM page streams few, where a prefetch
