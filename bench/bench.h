@@ -58,6 +58,7 @@ struct bench_plan {
     bool types[QT_COUNT];
     bool levels[KL_COUNT];                    /* only those that this CPU has */
     int threads[BENCH_MAX_COUNTS], n_threads; /* rising */
+    bool pin;                                 /* each thread to a CPU of its own */
     int tokens[BENCH_MAX_COUNTS], n_tokens;   /* of the products with several tokens */
     int rows, cols;                           /* of one weight matrix */
     bool attention;

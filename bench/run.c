@@ -158,8 +158,11 @@ static int open_run(struct bench_run *run, struct sl_err *err)
     if (!bench_open_stream(&run->stream, p->ram_bytes))
         return err_set(err, SL_E_MEM, "--buffer", "--buffer: no memory for a buffer of %llu MiB",
                        (unsigned long long)(p->ram_bytes >> 20));
-    for (int i = 0; rc == 0 && i < p->n_threads; i++)
+    for (int i = 0; rc == 0 && i < p->n_threads; i++) {
         rc = pool_create(p->threads[i], &run->pools[i], err);
+        if (rc == 0 && p->pin)
+            rc = pool_pin(run->pools[i], err);
+    }
     return rc;
 }
 
@@ -186,6 +189,22 @@ static void close_accounts(struct bench_report *r, const struct bench_ticks *sta
     r->steal_cpus = (end.steal - start->steal) / r->wall_s;
 }
 
+static int measure(struct bench_run *run, struct sl_err *err)
+{
+    /* Thread 0 is the same thread, and has the same CPU, in all pools. */
+    struct pool *p = run->pools[run->plan->n_threads - 1];
+    int rc = pool_enter(p, err);
+    if (rc != 0)
+        return rc;
+    rc = measure_limits(run, err);
+    if (rc == 0)
+        rc = measure_kernels(run, err);
+    if (rc == 0)
+        read_ram(run, false);
+    pool_leave(p);
+    return rc;
+}
+
 int bench_run(const struct bench_plan *p, bench_event_fn *on_event, void *arg,
               struct bench_report *r, struct sl_err *err)
 {
@@ -199,11 +218,8 @@ int bench_run(const struct bench_plan *p, bench_event_fn *on_event, void *arg,
     const double wall = clock_now(), cpu = clock_cpu();
     int rc = open_run(&run, err);
     if (rc == 0)
-        rc = measure_limits(&run, err);
-    if (rc == 0)
-        rc = measure_kernels(&run, err);
+        rc = measure(&run, err);
     if (rc == 0) {
-        read_ram(&run, false);
         close_accounts(r, &ticks, cpu, wall);
         tell(&run, BENCH_HAS_END);
     }

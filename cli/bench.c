@@ -222,7 +222,7 @@ static int run_kernels(const struct bench_args *a)
 /* An option of the other kind would be without effect. */
 static int check_kind(const struct bench_args *a, const struct opt_seen *seen, struct sl_err *err)
 {
-    static const char *const both[] = {"-t --threads", "--seed", "--json"};
+    static const char *const both[] = {"-t --threads", "--pin", "--seed", "--json"};
     char name[32];
     for (size_t i = 1; i < bench_cmd.n_rows; i++) {
         bool shared = false;

@@ -57,12 +57,12 @@ static json_t *json_machine(const struct bench_report *r)
 
 static json_t *json_plan(const struct bench_plan *p)
 {
-    return json_pack("{s:i,s:f,s:I,s:[i,i],s:o,s:o,s:b,s:i,s:i,s:i,s:I}", "reps", p->effort.reps,
-                     "sample_s", p->effort.sample_s, "buffer_bytes", (json_int_t)p->ram_bytes,
-                     "shape", p->rows, p->cols, "threads", json_ints(p->threads, p->n_threads),
-                     "tokens", json_ints(p->tokens, p->n_tokens), "attention", p->attention, "keys",
-                     p->keys, "heads", p->heads, "head_dim", p->head_dim, "seed",
-                     (json_int_t)p->seed);
+    return json_pack("{s:i,s:f,s:I,s:[i,i],s:o,s:b,s:o,s:b,s:i,s:i,s:i,s:I}", "reps",
+                     p->effort.reps, "sample_s", p->effort.sample_s, "buffer_bytes",
+                     (json_int_t)p->ram_bytes, "shape", p->rows, p->cols, "threads",
+                     json_ints(p->threads, p->n_threads), "pinned", p->pin, "tokens",
+                     json_ints(p->tokens, p->n_tokens), "attention", p->attention, "keys", p->keys,
+                     "heads", p->heads, "head_dim", p->head_dim, "seed", (json_int_t)p->seed);
 }
 
 static json_t *json_ram(const struct bench_report *r)

@@ -135,6 +135,7 @@ int bench_make_plan(const struct bench_args *a, struct bench_plan *p, struct sl_
     bench_read_machine("", &m);
     const int threads = a->run.threads > 0 ? (int)a->run.threads : m.usable_cpus;
     p->n_threads = bench_thread_counts(threads, p->threads);
+    p->pin = a->run.pin != 0;
     p->attention = a->attention != 0;
     p->keys = (int)a->keys;
     p->heads = (int)a->heads;

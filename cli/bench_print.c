@@ -155,7 +155,7 @@ static void print_machine(const struct bench_plan *p, const struct bench_report 
     printf("\nmeasured    median of %d samples of %.3g ms, ", p->effort.reps,
            1e3 * p->effort.sample_s);
     print_size(p->ram_bytes, "buffer");
-    printf(", seed %llu\n\n", (unsigned long long)p->seed);
+    printf(", seed %llu%s\n\n", (unsigned long long)p->seed, p->pin ? ", threads pinned" : "");
 }
 
 static void print_ram(const struct bench_ram *ram, const struct bench_time *t, const char *when)

@@ -66,8 +66,8 @@ bool bench_print_outcome(const struct bench_outcome *o)
            o->changed[0] ? "; changed: " : "", o->changed);
     printf("model       %s, %.0f MiB, experts %.0f MiB, %.1f MiB of them per token\n", m->arch,
            mib(m->file_bytes), mib(m->expert_bytes), mib(m->token_expert_bytes));
-    printf("run         %s, %d threads (%s)", p->streamed ? "streamed" : "resident", p->threads,
-           p->cpu_level);
+    printf("run         %s, %d threads%s (%s)", p->streamed ? "streamed" : "resident", p->threads,
+           p->pinned ? ", pinned" : "", p->cpu_level);
     if (p->streamed)
         printf(", %s with %lld reads in flight, o_direct=%d, cache %.0f MiB", p->io_engine,
                (long long)a->io_threads, p->direct, mib(p->cache_bytes));
@@ -111,13 +111,13 @@ static json_t *json_plan(const struct bench_outcome *o)
 {
     const struct sl_engine_plan *p = &o->report->plan;
     const struct run_args *a = &o->args->run;
-    return json_pack("{s:b,s:b,s:s,s:s,s:s,s:i,s:i,s:b,s:I,s:s,s:i,s:i,s:I,s:s}", "streamed",
+    return json_pack("{s:b,s:b,s:s,s:s,s:s,s:i,s:b,s:i,s:b,s:I,s:s,s:i,s:i,s:I,s:s}", "streamed",
                      p->streamed, "o_direct", p->direct, "o_direct_note", p->direct_note,
                      "io_engine", p->streamed ? p->io_engine : "", "cpu_level", p->cpu_level,
-                     "threads", p->threads, "io_threads", (int)a->io_threads, "overlap",
-                     a->overlap != 0, "cache_bytes", (json_int_t)p->cache_bytes, "dense_weights",
-                     dense_name(p->dense_mode), "n_ctx", p->n_ctx, "ubatch", p->ubatch,
-                     "limit_bytes", (json_int_t)p->limit_bytes, "marks", p->marks);
+                     "threads", p->threads, "pinned", p->pinned, "io_threads", (int)a->io_threads,
+                     "overlap", a->overlap != 0, "cache_bytes", (json_int_t)p->cache_bytes,
+                     "dense_weights", dense_name(p->dense_mode), "n_ctx", p->n_ctx, "ubatch",
+                     p->ubatch, "limit_bytes", (json_int_t)p->limit_bytes, "marks", p->marks);
 }
 
 bool bench_print_outcome_json(const struct bench_outcome *o)

@@ -29,11 +29,12 @@ static void make_flags(const struct plan *p, char *out, size_t size)
     if (e->streamed)
         snprintf(cache, sizeof cache, " --cache-mb %.0f%s", floor(mib(e->cache_bytes)),
                  p->opt.direct ? "" : " --no-odirect");
-    snprintf(out, size, "%s%s -t %d -c %d --ubatch %d --dense-weights %s",
+    snprintf(out, size, "%s%s -t %d%s -c %d --ubatch %d --dense-weights %s",
              e->streamed            ? "--moe-stream"
              : p->info.n_expert > 0 ? "--no-moe-stream"
                                     : "",
-             cache, e->threads, e->n_ctx, e->ubatch, dense_name(e->dense_mode));
+             cache, e->threads, e->pinned ? " --pin" : "", e->n_ctx, e->ubatch,
+             dense_name(e->dense_mode));
 }
 
 /* ---- Text ---- */
@@ -225,6 +226,7 @@ void plan_print_json(const struct plan *p)
     json_object_set_new(j, "limit_bytes", e->limit_bytes ? bytes(e->limit_bytes) : json_null());
     json_object_set_new(j, "token_expert_bytes", bytes(p->info.token_expert_bytes));
     json_object_set_new(j, "threads", json_integer(e->threads));
+    json_object_set_new(j, "pinned", json_boolean(e->pinned));
     json_object_set_new(j, "ctx", json_integer(e->n_ctx));
     json_object_set_new(j, "ubatch", json_integer(e->ubatch));
     if (p->fits)

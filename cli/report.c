@@ -45,10 +45,10 @@ void report_mode(const struct sl_engine_plan *p, const char *traced)
     if (p->row_stream)
         fprintf(stderr, ", embedding rows streamed");
     fprintf(stderr,
-            ", threads %d, cpu %s, context %d, ubatch %d; MiB: dense %.1f, KV %.1f, "
+            ", threads %d%s, cpu %s, context %d, ubatch %d; MiB: dense %.1f, KV %.1f, "
             "compute %.1f",
-            p->threads, p->cpu_level, p->n_ctx, p->ubatch, mib(p->dense_bytes), mib(p->kv_bytes),
-            mib(p->compute_bytes));
+            p->threads, p->pinned ? " pinned" : "", p->cpu_level, p->n_ctx, p->ubatch,
+            mib(p->dense_bytes), mib(p->kv_bytes), mib(p->compute_bytes));
     if (p->streamed)
         fprintf(stderr, ", transit %.1f, cache %.1f", mib(p->transit_bytes), mib(p->cache_bytes));
     fprintf(stderr, ", total %.1f", mib(p->total_bytes));

@@ -10,7 +10,7 @@ struct run_args {
     /* model and text */
     const char *model, *prompt, *file, *route_replay, *token_ids, *logits_out, *experts_out,
         *ids_out;
-    int64_t n_predict, n_ctx, threads, ubatch, cpu, k_type, v_type, chatml, ignore_eos;
+    int64_t n_predict, n_ctx, threads, pin, ubatch, cpu, k_type, v_type, chatml, ignore_eos;
     /* sampling */
     double temp, top_p, min_p, repeat_penalty;
     int64_t top_k, seed;

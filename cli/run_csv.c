@@ -103,6 +103,7 @@ static void say_plan(struct emit *e, const struct sl_engine_plan *p)
     say_text(e, "plan.cpu", p->cpu_level);
     say_text(e, "plan.dense_weights", dense[p->dense_mode]);
     say_number(e, "plan.threads", p->threads);
+    say_number(e, "plan.pinned", p->pinned);
     say_number(e, "plan.n_ctx", p->n_ctx);
     say_number(e, "plan.ubatch", p->ubatch);
     say_mib(e, "plan.dense_mib", p->dense_bytes);

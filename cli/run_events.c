@@ -84,6 +84,7 @@ void events_tell_mode(struct events *v, const struct sl_engine_plan *p,
     emit_put_int(e, "n_drives", p->n_drives);
     emit_put_text(e, "cpu", p->cpu_level);
     emit_put_int(e, "threads", p->threads);
+    emit_put_bool(e, "pinned", p->pinned);
     emit_put_int(e, "n_ctx", p->n_ctx);
     emit_put_int(e, "ubatch", p->ubatch);
     emit_put_uint(e, "dense_bytes", p->dense_bytes);

@@ -63,6 +63,11 @@ static const struct opt_row ROWS[] = {
      "Size of the context: prompt and answer together", G_MODEL, NULL},
     {"-t --threads", OPT_INT, AT(threads), "N", 0, 1024, "0", "0: the usable CPUs, at most 8",
      "threads", "Compute threads", G_MODEL, NULL},
+    {"--pin", OPT_FLAG, AT(pin), NULL, 0, 0, NULL, NULL, NULL,
+     "Bind each compute thread to a CPU of its own, of those that the process may use (taskset): "
+     "one "
+     "on each core before second hardware threads, fast cores first",
+     G_MODEL, NULL},
     {"--ubatch", OPT_INT, AT(ubatch), "N", 0, 65536, "0",
      "0: the widest whose buffers stay small beside the budget", "tokens",
      "Width of a prompt chunk; each chunk reads the experts again, so few wide ones are better",
@@ -400,6 +405,7 @@ void run_opts_engine(const struct run_args *a, struct sl_engine_options *opt)
 {
     sl_engine_options_init(opt);
     opt->threads = (int)a->threads;
+    opt->pin = a->pin != 0;
     opt->cpu = (enum sl_cpu_level)a->cpu;
     opt->stream = a->stream < 0 ? SL_STREAM_AUTO : a->stream ? SL_STREAM_ON : SL_STREAM_OFF;
     opt->dense_mode = (enum sl_dense_mode)a->dense;

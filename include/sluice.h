@@ -119,6 +119,7 @@ struct sl_cache_change {
 
 struct sl_engine_options {
     int threads;           /* compute threads; 0: usable CPUs, at most 8 */
+    bool pin;              /* bind each to a CPU of its own; the caller's is bound in evaluations */
     enum sl_cpu_level cpu; /* upper bound of the kernels' level */
     enum sl_stream_mode stream;
     enum sl_dense_mode dense_mode;
@@ -214,6 +215,7 @@ struct sl_engine_plan {
     const char *cpu_level; /* "avx2" */
     int n_drives;          /* that routed experts lie on, at least 1 */
     int threads, n_ctx, ubatch;
+    bool pinned; /* each thread to a CPU of its own */
     enum sl_dense_mode dense_mode;
     uint64_t dense_bytes, kv_bytes, compute_bytes, cache_bytes, transit_bytes, base_bytes;
     uint64_t total_bytes, limit_bytes; /* limit 0: none was given */
@@ -446,7 +448,9 @@ void sl_block_bytes(const struct sl_engine *e, int block, uint64_t *dense, uint6
 
 /* Append n tokens and compute them, in chunks of the engine's ubatch when n > 1. SL_E_CONTEXT when
  * they don't fit (nothing is computed then). After a failure the session holds the tokens of the
- * chunks that were finished. phase tells the counters what this is. */
+ * chunks that were finished. phase tells the counters what this is. With options.pin the calling
+ * thread is bound to one CPU meanwhile, callbacks included, and afterwards may use again what it
+ * might before. */
 enum sl_phase { SL_PROMPT = 0, SL_DECODE = 1 };
 int sl_session_eval(struct sl_session *s, const int32_t *ids, size_t n, enum sl_phase phase,
                     struct sl_err *err);

@@ -2,10 +2,10 @@
 #include "base/sys.h"
 
 #include "base/cgroup.h"
+#include "base/cpus.h"
 #include "base/mem.h"
 #include "base/text_file.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -62,51 +62,14 @@ bool sys_pressure(const char *root, struct sys_pressure *out)
     return cgroup_pressure(root, &out->group_us) || machine;
 }
 
-/* CPUs in a list such as "0-3,8,10-11"; 0 when it is none. */
-static int count_cpu_list(const char *s)
-{
-    long count = 0;
-    for (;;) {
-        char *end;
-        long first = strtol(s, &end, 10), last = first;
-        if (end == s || first < 0)
-            return 0;
-        if (*end == '-') {
-            s = end + 1;
-            last = strtol(s, &end, 10);
-            if (end == s || last < first)
-                return 0;
-        }
-        if (last - first > 1 << 20 || count > 1 << 20)
-            return 0;
-        count += last - first + 1;
-        if (*end != ',')
-            return (int)count;
-        s = end + 1;
-    }
-}
-
-static int affinity_cpus(const char *root)
-{
-    static const char key[] = "Cpus_allowed_list:";
-    int n = 0;
-    char *text = text_file_read(root, "/proc/self/status");
-    char *line = text ? strstr(text, key) : NULL;
-    if (line)
-        n = count_cpu_list(line + sizeof key - 1);
-    mem_free(text);
-    if (n > 0)
-        return n;
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
-        return CPU_COUNT(&set);
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? (int)online : 1;
-}
-
 int sys_usable_cpus(const char *root)
 {
-    int n = affinity_cpus(root);
+    struct cpus_mask allowed;
+    int n = cpus_allowed(root, &allowed);
+    if (n == 0) {
+        long online = sysconf(_SC_NPROCESSORS_ONLN);
+        n = online > 0 ? (int)online : 1;
+    }
     double quota = cgroup_cpus(root);
     if (quota < n)
         n = (int)quota;

@@ -190,7 +190,8 @@ static int open_planned(struct sl_engine *e, const char *path, struct sl_err *er
 static int open_all(struct sl_engine *e, const char *path, struct sl_err *err)
 {
     int rc = open_planned(e, path, err);
-    if (rc < 0 || (rc = pool_create(e->plan.threads, &e->pool, err)) < 0 || (rc = load(e, err)) < 0)
+    if (rc < 0 || (rc = pool_create(e->plan.threads, &e->pool, err)) < 0 ||
+        (rc = e->opt.pin ? pool_pin(e->pool, err) : 0) < 0 || (rc = load(e, err)) < 0)
         return rc;
     return e->plan.streamed ? open_streaming(e, err) : 0;
 }
@@ -210,6 +211,7 @@ static int create(const struct sl_engine_options *opt, struct sl_engine **out, s
     e->plan.direct_note = "";
     int cpus = sys_usable_cpus(opt->sys_root ? opt->sys_root : "");
     e->plan.threads = opt->threads ? opt->threads : cpus < 8 ? cpus : 8;
+    e->plan.pinned = opt->pin;
     *out = e;
     return 0;
 }

@@ -185,7 +185,10 @@ static int eval_chunks(struct sl_session *s, const int32_t *ids, size_t n, bool 
         budget_adapt(s->e);
         if (s->e->cache)
             cache_set_tag(s->e->cache, s->length);
+        if ((rc = pool_enter(s->e->pool, err)) < 0) /* here: resizing a cache starts a thread */
+            break;
         rc = forward_batch(&s->f, ids + at, m, s->length, prompt, &sink, err);
+        pool_leave(s->e->pool);
         if (rc == 0) {
             s->length += m;
             s->has_logits = last;

@@ -19,6 +19,7 @@
 #include "base/mem.h"
 #include "base/start.h"
 #include "base/sys.h"
+#include "thread/pin.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -48,6 +49,7 @@ struct pool {
     int n_threads;
     bool spin; /* false: threads outnumber the CPUs, and spinning would keep others from working */
     double busy_s; /* written by the caller's thread */
+    struct pin pin;
     pool_fn *fn;
     void *arg;
     struct worker *workers; /* n_threads - 1 of them, tid = index + 1 */
@@ -283,7 +285,31 @@ void pool_destroy(struct pool **pp)
     pthread_mutex_destroy(&p->lock);
     mem_free(p->workers);
     mem_free(p->shares);
+    pin_free(&p->pin);
     mem_free(p);
+}
+
+int pool_pin(struct pool *p, struct sl_err *err)
+{
+    int rc = pin_choose(&p->pin, p->n_threads, err);
+    for (int tid = 1; rc == 0 && tid < p->n_threads; tid++)
+        rc = pin_bind(&p->pin, p->workers[tid - 1].thread, tid, err);
+    return rc;
+}
+
+int pool_cpu(const struct pool *p, int tid)
+{
+    return p->pin.cpus ? p->pin.cpus[tid] : -1;
+}
+
+int pool_enter(struct pool *p, struct sl_err *err)
+{
+    return pin_enter(&p->pin, err);
+}
+
+void pool_leave(struct pool *p)
+{
+    pin_leave(&p->pin);
 }
 
 int pool_threads(const struct pool *p)

@@ -13,6 +13,18 @@ struct pool;
 int pool_create(int n_threads, struct pool **out, struct sl_err *err);
 void pool_destroy(struct pool **pool);
 int pool_threads(const struct pool *pool);
+
+/* Bind each thread to a CPU of its own among those that the calling thread may use, one on each
+ * core before second hardware threads; SL_E_ARG when there are not enough. After a failure the pool
+ * is good for nothing but pool_destroy. Once at most. The caller is bound only
+ * from pool_enter to pool_leave, which gives back what it was allowed before; both do nothing for a
+ * pool that is not pinned. Threads that are started in between inherit the one CPU. */
+int pool_pin(struct pool *pool, struct sl_err *err);
+int pool_enter(struct pool *pool, struct sl_err *err);
+void pool_leave(struct pool *pool);
+/* The CPU of a thread; -1: it is not bound. */
+int pool_cpu(const struct pool *pool, int tid);
+
 /* Wall seconds that callers spent in parallel calls so far: the measured compute time. To be asked
  * by the thread that makes the calls. */
 double pool_busy(const struct pool *pool);

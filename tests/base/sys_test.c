@@ -1,4 +1,5 @@
 /* sys_test.c: memory limits and CPUs from recorded trees of /proc and /sys, and on this machine. */
+#include "base/cpus.h"
 #include "base/mem.h"
 #include "base/sys.h"
 
@@ -145,6 +146,55 @@ static void test_recorded_status(void **state)
     assert_true(sys_mem_available(SL_SOURCE_DIR "/tests/base/trees/nothere") == 0);
 }
 
+static void test_order_of_cpus(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *tree;
+        int n, order[8];
+    } cases[] = {
+        /* 0 and 1, 2 and 3 are fast cores, 0 is not allowed; the rest are slow ones */
+        {"cpus_hybrid", 7, {1, 2, 4, 5, 6, 7, 3}},
+        {"cpus_smt", 8, {0, 1, 2, 3, 4, 5, 6, 7}}, /* 0 and 4 are a core, 1 and 5 and so on */
+        {"v2_high", 3, {0, 2, 3}},                 /* without sysfs: by number */
+        {"damaged", 0, {0}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char root[512];
+        int cpus[8] = {0};
+        snprintf(root, sizeof root, "%s/tests/base/trees/%s", SL_SOURCE_DIR, cases[i].tree);
+        assert_int_equal(cpus_order(root, cpus, 8), cases[i].n);
+        for (int k = 0; k < cases[i].n; k++)
+            assert_int_equal(cpus[k], cases[i].order[k]);
+        int two[3] = {-1, -1, -1};
+        assert_int_equal(cpus_order(root, two, 2), cases[i].n);
+        assert_int_equal(two[2], -1);
+    }
+}
+
+static void test_lists_of_cpus(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int n;
+    } cases[] = {
+        {"0", 1},       {"0-3,8,10-11\n", 7},
+        {"5,5,4-6", 3}, {"16383", 1},
+        {"16384", 0},   {"", 0},
+        {"0-", 0},      {"3-2", 0},
+        {"-1", 0},      {"0,", 0},
+        {"x", 0},       {"0-99999999999999999999", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct cpus_mask m;
+        assert_int_equal(cpus_parse(cases[i].text, &m), cases[i].n);
+    }
+    struct cpus_mask m;
+    cpus_parse("1,64-65", &m);
+    assert_true(m.bits[0] == 2 && m.bits[1] == 3 && m.bits[2] == 0);
+}
+
 static void test_resident_pages(void **state)
 {
     (void)state;
@@ -168,6 +218,7 @@ int main(void)
         cmocka_unit_test(test_damaged_tree),    cmocka_unit_test(test_without_memory),
         cmocka_unit_test(test_this_machine),    cmocka_unit_test(test_rss_follows_allocations),
         cmocka_unit_test(test_recorded_status), cmocka_unit_test(test_resident_pages),
+        cmocka_unit_test(test_order_of_cpus),   cmocka_unit_test(test_lists_of_cpus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ SCHEMA = {
         "other_cpus": maybe(NUM), "steal_cpus": maybe(NUM),
     },
     "plan": {
-        "reps": INT, "sample_s": NUM, "buffer_bytes": INT, "shape": [INT], "threads": [INT],
+        "reps": INT, "sample_s": NUM, "buffer_bytes": INT, "shape": [INT], "threads": [INT], "pinned": bool,
         "tokens": [INT], "attention": BOOL, "keys": INT, "heads": INT, "head_dim": INT,
         "seed": INT,
     },

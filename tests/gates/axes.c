@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/cpus.h"
 #include "io/reader.h"
 
 enum { CACHE_HALF, CACHE_NONE, CACHE_K, CACHE_K1, CACHE_ALL, CACHE_RESIDENT, CACHE_ENTRIES };
@@ -38,6 +39,7 @@ static const struct {
     [AX_RESIZE] = {"resize", true, 2, {"never", "always"}}, /* the cache, before every call */
     [AX_PACKED] = {"packed", true, 2, {"no", "yes"}},
     [AX_WATCH] = {"watch", false, 2, {"nobody", "all"}},
+    [AX_PIN] = {"pin", false, 2, {"no", "yes"}}, /* where there are as many CPUs as threads */
 };
 
 const char *axis_name(enum axis a)
@@ -131,6 +133,12 @@ static void set_guess(const int *l, struct sl_engine_options *o)
     o->predict_log = l[AX_GUESS] == GUESS_LOG;
 }
 
+static bool wants_pin(const struct way *w)
+{
+    struct cpus_mask allowed;
+    return w->level[AX_PIN] == 1 && w->level[AX_THREADS] < cpus_allowed("", &allowed);
+}
+
 void way_spec(const struct subject *s, const struct way *w, enum sl_kv_type kv,
               struct run_spec *spec)
 {
@@ -152,6 +160,7 @@ void way_spec(const struct subject *s, const struct way *w, enum sl_kv_type kv,
     o->n_ctx = s->n_ctx;
     o->k_type = o->v_type = kv;
     o->threads = l[AX_THREADS] + 1;
+    o->pin = wants_pin(w);
     o->ubatch = chunk_widths[l[AX_CHUNK]] ? chunk_widths[l[AX_CHUNK]] : s->n_ctx;
     o->cpu = l[AX_CPU] == 1 ? SL_CPU_SCALAR : SL_CPU_AUTO;
     o->dense_mode = (enum sl_dense_mode)l[AX_DENSE];
@@ -224,6 +233,8 @@ const char *way_check(const struct subject *s, const struct way *w, const struct
         return "the observer was called with impossible arguments, or missed the last logits";
     if (r->plan.threads != l[AX_THREADS] + 1)
         return "another number of threads";
+    if (r->plan.pinned != wants_pin(w))
+        return "threads are not bound as asked";
     if (l[AX_CHUNK] != 0 && r->plan.ubatch != chunk_widths[l[AX_CHUNK]])
         return "another chunk width";
     if ((int)r->plan.dense_mode != l[AX_DENSE])

@@ -24,6 +24,7 @@ enum axis {
     AX_RESIZE,
     AX_PACKED,
     AX_WATCH,
+    AX_PIN,
     AX_COUNT
 };
 #define AXIS_MAX_LEVELS 7

@@ -1,5 +1,6 @@
 /* pool_test.c: every thread runs every job once, ranges are covered once, and waking is quick. */
 #include "base/clock.h"
+#include "base/cpus.h"
 #include "base/mem.h"
 #include "base/sys.h"
 #include "thread/pool.h"
@@ -9,6 +10,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <fenv.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -220,6 +222,81 @@ static void test_refusals(void **state)
     pool_destroy(NULL);
 }
 
+struct seen_cpus {
+    struct cpus_mask by_tid[THREADS_MOST];
+};
+
+static void look(void *arg, int tid)
+{
+    assert_int_equal(cpus_save(&((struct seen_cpus *)arg)->by_tid[tid]), 0);
+}
+
+static void check_bound(const struct cpus_mask *m, int cpu)
+{
+    struct cpus_mask one = {{0}};
+    one.bits[cpu / 64] = UINT64_C(1) << cpu % 64;
+    assert_memory_equal(m, &one, sizeof one);
+}
+
+/* Each thread sees its CPU alone, no two the same, and the caller gets back what it had. */
+static void test_pinned(void **state)
+{
+    (void)state;
+    struct cpus_mask before, after;
+    int most = cpus_allowed("", &before);
+    for (int n = 1; n <= most && n <= 8; n++) {
+        struct pool *p;
+        struct seen_cpus s, free_again;
+        assert_int_equal(pool_create(n, &p, NULL), 0);
+        assert_int_equal(pool_cpu(p, 0), -1);
+        assert_int_equal(pool_pin(p, NULL), 0);
+        assert_int_equal(cpus_save(&after), 0);
+        assert_memory_equal(&after, &before, sizeof before);
+        assert_int_equal(pool_enter(p, NULL), 0);
+        pool_run(p, look, &s);
+        pool_leave(p);
+        pool_run(p, look, &free_again);
+        assert_memory_equal(&free_again.by_tid[0], &before, sizeof before);
+        for (int t = 0; t < n; t++) {
+            check_bound(&s.by_tid[t], pool_cpu(p, t));
+            for (int u = 0; u < t; u++)
+                assert_int_not_equal(pool_cpu(p, t), pool_cpu(p, u));
+        }
+        pool_destroy(&p);
+        assert_int_equal(cpus_save(&after), 0);
+        assert_memory_equal(&after, &before, sizeof before);
+    }
+}
+
+/* Who may use one CPU only gets no second thread there. */
+static void test_pin_refused(void **state)
+{
+    (void)state;
+    struct cpus_mask before;
+    struct pool *p;
+    struct sl_err e;
+    int cpu;
+    assert_int_equal(cpus_save(&before), 0);
+    assert_true(cpus_order("", &cpu, 1) > 0);
+    assert_int_equal(cpus_bind(pthread_self(), cpu), 0);
+    assert_int_equal(pool_create(2, &p, NULL), 0);
+    assert_int_equal(pool_pin(p, &e), SL_E_ARG);
+    assert_non_null(strstr(e.msg, "2 threads, but only 1 CPU may be used"));
+    pool_destroy(&p);
+    assert_int_equal(cpus_restore(&before), 0);
+    assert_int_equal(cpus_bind(pthread_self(), -1), EINVAL);
+    assert_int_equal(cpus_bind(pthread_self(), CPUS_MOST), EINVAL);
+    assert_int_equal(pool_create(1, &p, NULL), 0);
+    uint64_t held = mem_now();
+    mem_fail_after(0);
+    assert_int_equal(pool_pin(p, &e), SL_E_MEM);
+    mem_fail_after(1);
+    assert_int_equal(pool_pin(p, &e), SL_E_SYSTEM);
+    mem_fail_after(-1);
+    assert_int_equal(mem_now(), held);
+    pool_destroy(&p);
+}
+
 static void nothing(void *arg, int tid)
 {
     (void)arg;
@@ -254,6 +331,7 @@ int main(void)
         cmocka_unit_test(test_run_once_on_each), cmocka_unit_test(test_ranges_covered_once),
         cmocka_unit_test(test_huge_ranges),      cmocka_unit_test(test_slow_thread_does_less),
         cmocka_unit_test(test_mixed_calls),      cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_pinned),           cmocka_unit_test(test_pin_refused),
         cmocka_unit_test(test_busy_time),        cmocka_unit_test(test_print_latency),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
