@@ -63,6 +63,7 @@ struct bench_run {
     struct bench_stream stream;
     uint64_t rng;
 };
+void bench_tell(const struct bench_run *run, enum bench_event event);
 /* Append a result and tell about it. */
 int bench_add_result(struct bench_run *run, const struct bench_result *r, struct sl_err *err);
 /* Multiply-adds per second of the best instruction of that unit at a level; 0: none. */

@@ -46,16 +46,3 @@ int bench_time_peaks(struct pool *pool, const struct bench_effort *effort,
     }
     return n;
 }
-
-double bench_find_peak(const struct bench_report *r, enum bench_unit unit, enum kern_level level,
-                       int threads)
-{
-    double best = 0;
-    for (int i = 0; i < r->n_peaks; i++) {
-        const struct bench_peak *k = &r->peaks[i];
-        if (k->unit == unit && k->level <= level && k->threads == threads &&
-            k->ops / k->time.best > best)
-            best = k->ops / k->time.best;
-    }
-    return best;
-}

@@ -6,8 +6,6 @@
 #include "base/size.h"
 #include "bench/parts.h"
 
-/* ---- What this machine offers ---- */
-
 int bench_thread_counts(int n, int counts[BENCH_MAX_COUNTS])
 {
     int k = 0;
@@ -25,67 +23,6 @@ uint64_t bench_ram_bytes(const struct bench_machine *m, int n_threads)
     want = want > for_threads ? want : for_threads;
     return m->avail > 0 && want > m->avail / 2 ? size_down(m->avail / 2, 1 << 21) : want;
 }
-
-void bench_find_levels(bool levels[KL_COUNT])
-{
-    for (int i = 0; i < KL_COUNT; i++) {
-        struct kernels k;
-        kernels_init(&k, (enum kern_level)i);
-        levels[i] = k.level == (enum kern_level)i;
-    }
-}
-
-void bench_init_below(struct kernels *k, enum kern_level level)
-{
-    const bool lowest = level == KL_SCALAR || level == KL_NEON;
-    kernels_init(k, lowest ? KL_SCALAR : (enum kern_level)(level - 1));
-}
-
-bool bench_has_product(enum quant_type type)
-{
-    struct kernels k;
-    kernels_init(&k, KL_SCALAR);
-    return k.mat[type].act != ACT_NONE;
-}
-
-/* ---- The report ---- */
-
-static void tell(const struct bench_run *run, enum bench_event event)
-{
-    if (run->on_event)
-        run->on_event(run->event_arg, run->report, event);
-}
-
-/* Room for one more element of an array of n. */
-static void *grow(void *p, int n, size_t size, struct sl_err *err)
-{
-    void *more = n % 64 ? p : mem_realloc(p, ((size_t)n + 64) * size);
-    if (!more)
-        err_set(err, SL_E_MEM, "bench", "no memory for the results");
-    return more;
-}
-
-int bench_add_result(struct bench_run *run, const struct bench_result *r, struct sl_err *err)
-{
-    struct bench_report *rep = run->report;
-    struct bench_result *more = grow(rep->results, rep->n_results, sizeof *more, err);
-    if (!more)
-        return SL_E_MEM;
-    rep->results = more;
-    more[rep->n_results++] = *r;
-    tell(run, BENCH_HAS_RESULT);
-    return 0;
-}
-
-void bench_free_report(struct bench_report *r)
-{
-    mem_free(r->ram);
-    mem_free(r->peaks);
-    mem_free(r->results);
-    memset(r, 0, sizeof *r);
-}
-
-/* ---- A run ---- */
 
 static void read_ram(struct bench_run *run, bool before)
 {
@@ -113,7 +50,7 @@ static int measure_limits(struct bench_run *run, struct sl_err *err)
     read_ram(run, true);
     for (size_t i = 0; i < counts; i++)
         r->n_peaks += bench_time_peaks(run->pools[i], &run->plan->effort, r->peaks + r->n_peaks);
-    tell(run, BENCH_HAS_LIMITS);
+    bench_tell(run, BENCH_HAS_LIMITS);
     return 0;
 }
 
@@ -127,20 +64,6 @@ static int measure_kernels(struct bench_run *run, struct sl_err *err)
     for (int t = 0; rc == 0 && run->plan->attention && t < KV_N_TYPES; t++)
         rc = bench_measure_attention(run, (enum kv_type)t, err);
     return rc;
-}
-
-/* Memory that is not there would be taken from other programs, or end this one. */
-int bench_check_memory(const struct bench_run *run, double bytes, struct sl_err *err)
-{
-    const uint64_t avail = run->report->machine.avail; /* before anything was allocated */
-    const double need = bytes + (double)run->stream.bytes, mib = 1048576;
-    if (avail == 0 || need < 0.9 * (double)avail)
-        return 0;
-    return err_set(
-        err, SL_E_MEM, "bench",
-        "%.0f MiB are needed, the buffer's %.0f among them, but only %.0f are available; "
-        "a smaller --shape, --keys or --buffer, fewer --tokens or --threads need less",
-        need / mib, (double)run->stream.bytes / mib, (double)avail / mib);
 }
 
 static int open_run(struct bench_run *run, struct sl_err *err)
@@ -221,7 +144,7 @@ int bench_run(const struct bench_plan *p, bench_event_fn *on_event, void *arg,
         rc = measure(&run, err);
     if (rc == 0) {
         close_accounts(r, &ticks, cpu, wall);
-        tell(&run, BENCH_HAS_END);
+        bench_tell(&run, BENCH_HAS_END);
     }
     close_run(&run);
     return rc;
