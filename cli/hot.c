@@ -24,7 +24,7 @@ int hot_open(const char *path, struct hot_file **out, struct sl_err *err)
     if (h == NULL)
         return err_set(err, SL_E_MEM, NULL, "no memory for --hot-experts");
     h->path = path;
-    int rc = outfile_open(path, "--hot-experts", &h->out, err);
+    int rc = outfile_open_regular(path, "--hot-experts", &h->out, err);
     if (rc < 0)
         hot_close(&h);
     *out = h;

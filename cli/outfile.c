@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_OPEN = 16, BUFFER = 1 << 16 };
+enum { MAX_OPEN = 16, BUFFER = 1 << 16, MAX_NAMES = 1000 };
 
 struct outfile {
     int fd, slot; /* slot: of temp_names, -1 when written directly */
@@ -37,6 +37,8 @@ static int resolve(const char *path, char *out, bool *direct, const char *option
 {
     struct stat st;
     *direct = false;
+    if (path[0] == '\0')
+        return err_set(err, SL_E_ARG, option, "%s: the name of the file is empty", option);
     if (stat(path, &st) == 0) {
         if (S_ISDIR(st.st_mode))
             return err_set(err, SL_E_IO, path, "%s: %s is a directory", option, path);
@@ -53,6 +55,24 @@ static int resolve(const char *path, char *out, bool *direct, const char *option
     return SL_OK;
 }
 
+/* A file that a killed process left behind may have the name that ours would get: in a container
+ * every run has the same process id. Then the next name is taken. */
+static int create_temp(struct outfile *f, char *name, const char *option, struct sl_err *err)
+{
+    for (int i = 0; i < MAX_NAMES; i++) {
+        int len = snprintf(name, PATH_MAX, i == 0 ? "%s.tmp.%ld" : "%s.tmp.%ld-%d", f->path,
+                           (long)getpid(), i);
+        if (len < 0 || len >= PATH_MAX)
+            return err_set(err, SL_E_IO, option, "%s: the path is too long", option);
+        f->fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (f->fd >= 0)
+            return SL_OK;
+        if (errno != EEXIST)
+            break;
+    }
+    return err_sys(err, SL_E_IO, f->path, errno, "%s: cannot write %s", option, f->path);
+}
+
 static int open_temp(struct outfile *f, const char *option, struct sl_err *err)
 {
     char name[PATH_MAX];
@@ -61,18 +81,16 @@ static int open_temp(struct outfile *f, const char *option, struct sl_err *err)
         slot++;
     if (slot == MAX_OPEN)
         return err_set(err, SL_E_INTERNAL, f->path, "too many output files");
-    int len = snprintf(name, sizeof name, "%s.tmp.%ld", f->path, (long)getpid());
-    if (len < 0 || (size_t)len >= sizeof name)
-        return err_set(err, SL_E_IO, option, "%s: the path is too long", option);
-    f->fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (f->fd < 0)
-        return err_sys(err, SL_E_IO, f->path, errno, "%s: cannot write %s", option, f->path);
+    int rc = create_temp(f, name, option, err);
+    if (rc < 0)
+        return rc;
     f->slot = slot;
-    memcpy(temp_names[slot], name, (size_t)len + 1);
+    memcpy(temp_names[slot], name, strlen(name) + 1);
     return SL_OK;
 }
 
-int outfile_open(const char *path, const char *option, struct outfile **out, struct sl_err *err)
+static int open_any(const char *path, const char *option, bool regular, struct outfile **out,
+                    struct sl_err *err)
 {
     bool direct;
     *out = NULL;
@@ -82,7 +100,9 @@ int outfile_open(const char *path, const char *option, struct outfile **out, str
     f->n = 0;
     f->slot = -1;
     int rc = resolve(path, f->path, &direct, option, err);
-    if (rc == SL_OK && direct) {
+    if (rc == SL_OK && direct && regular) {
+        rc = err_set(err, SL_E_IO, path, "%s: %s is not a regular file", option, path);
+    } else if (rc == SL_OK && direct) {
         f->fd = open(f->path, O_WRONLY | O_CLOEXEC);
         if (f->fd < 0)
             rc = err_sys(err, SL_E_IO, path, errno, "%s: cannot write %s", option, path);
@@ -95,6 +115,17 @@ int outfile_open(const char *path, const char *option, struct outfile **out, str
     }
     *out = f;
     return SL_OK;
+}
+
+int outfile_open(const char *path, const char *option, struct outfile **out, struct sl_err *err)
+{
+    return open_any(path, option, false, out, err);
+}
+
+int outfile_open_regular(const char *path, const char *option, struct outfile **out,
+                         struct sl_err *err)
+{
+    return open_any(path, option, true, out, err);
 }
 
 static int write_all(struct outfile *f, const char *p, size_t n, struct sl_err *err)

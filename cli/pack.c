@@ -206,7 +206,7 @@ static int pack_layer(struct pack *p, struct packed_layer *l, struct sl_err *err
     struct writing w = {.p = p};
     if (!packed_layer_path(p->args->output, p->state.tree->kind, l->block, path, sizeof path))
         return err_set(err, SL_E_ARG, "-o", "-o: the path is too long");
-    int rc = outfile_open(path, "-o", &w.f, err);
+    int rc = outfile_open_regular(path, "-o", &w.f, err);
     if (rc < 0)
         return rc;
     if ((rc = pack_make_layer(&p->src, l, write_piece, &w, l->sha256, err)) < 0 ||
@@ -220,40 +220,58 @@ static int pack_layer(struct pack *p, struct packed_layer *l, struct sl_err *err
     return pack_state_save(&p->state, err);
 }
 
-static int do_pack(struct pack *p, struct sl_err *err)
+static bool is_packed(const struct pack *p)
+{
+    if (pack_state_left(&p->state) > 0 || !p->state.listed)
+        return false;
+    fprintf(stderr, "%s/%s is packed already; --verify checks it\n", p->args->output,
+            packed_folder(p->state.tree->kind));
+    return true;
+}
+
+static int pack_all(struct pack *p, int *todo, struct sl_err *err)
 {
     struct packed_tree *t = p->state.tree;
+    int rc = pack_state_begin(&p->state, err);
+    if (rc < 0)
+        return rc;
+    for (int i = 0; i < t->n_layers; i++)
+        *todo += !t->layer[i].done;
+    if (*todo < t->n_layers)
+        fprintf(stderr, "%d of %d layers are packed already\n", t->n_layers - *todo, t->n_layers);
+    pack_bar_start(&p->bar, "packing", pack_state_left(&p->state), *todo);
+    for (int i = 0; rc == 0 && i < t->n_layers; i++)
+        if (!t->layer[i].done && (rc = pack_layer(p, &t->layer[i], err)) == 0)
+            pack_bar_layer(&p->bar);
+    pack_bar_end(&p->bar);
+    return rc;
+}
+
+static int do_pack(struct pack *p, struct sl_err *err)
+{
     uint64_t left = pack_state_left(&p->state), room;
     /* The parts of a split set find each other by their names: a link would need another. */
     const char *model = gguf_n_shards(p->src.gguf) == 1 ? p->model : NULL;
     int rc = model ? pack_state_check_link(p->args->output, model, err) : 0, todo = 0;
     if (rc < 0)
         return rc;
-    if (left == 0 && p->state.listed) {
-        fprintf(stderr, "%s/%s is packed already; --verify checks it\n", p->args->output,
-                packed_folder(t->kind));
+    if (is_packed(p))
         return 0;
-    }
     if (pack_state_room(p->args->output, &room) && left + ROOM > room)
         return refuse_room(p, left + ROOM, room, err);
-    if ((rc = pack_state_begin(&p->state, err)) < 0)
+    if ((rc = pack_state_lock(&p->state, err)) < 0)
         return rc;
-    for (int i = 0; i < t->n_layers; i++)
-        todo += !t->layer[i].done;
-    if (todo < t->n_layers)
-        fprintf(stderr, "%d of %d layers are packed already\n", t->n_layers - todo, t->n_layers);
-    pack_bar_start(&p->bar, "packing", left, todo);
-    for (int i = 0; rc == 0 && i < t->n_layers; i++)
-        if (!t->layer[i].done && (rc = pack_layer(p, &t->layer[i], err)) == 0)
-            pack_bar_layer(&p->bar);
-    pack_bar_end(&p->bar);
+    if (is_packed(p)) /* by a call that held the lock before */
+        return 0;
+    left = pack_state_left(&p->state);
+    rc = pack_all(p, &todo, err);
     if (rc == 0)
         rc = pack_state_finish(&p->state, model, err);
     if (rc == 0) {
         char spent[32];
         pack_bar_time(clock_now() - p->bar.start, spent, sizeof spent);
         fprintf(stderr, "packed %d layers, %.1f MiB (%s) in %s\n", todo, mib(left),
-                packed_kind_name(t->kind), spent);
+                packed_kind_name(p->state.tree->kind), spent);
     }
     return rc;
 }
@@ -280,10 +298,11 @@ static int check_piece(void *user, uint64_t offset, const uint8_t *data, size_t 
         while (i < take && c->buf[i] == data[at + i])
             i++;
         if (i < take)
-            return err_file(err, SL_E_FORMAT, io_file_path(c->f), 0,
-                            "differs from the model at byte %llu (expert %llu): pack again",
-                            (unsigned long long)(offset + at + i),
-                            (unsigned long long)((offset + at + i) / c->l->stride));
+            return err_file(
+                err, SL_E_FORMAT, io_file_path(c->f), 0,
+                "differs from the model at byte %llu (expert %llu): remove it and pack again",
+                (unsigned long long)(offset + at + i),
+                (unsigned long long)((offset + at + i) / c->l->stride));
         at += take;
     }
     pack_bar_add(&c->p->bar, n);
@@ -307,7 +326,8 @@ static int verify_layer(struct pack *p, const struct packed_layer *l, struct sl_
     rc = c.buf ? pack_make_layer(&p->src, l, check_piece, &c, sha, err)
                : err_set(err, SL_E_MEM, "pack", "no memory");
     if (rc == 0 && memcmp(sha, l->sha256, sizeof sha) != 0)
-        rc = err_file(err, SL_E_FORMAT, path, 0, "has another checksum than the manifest says");
+        rc = err_file(err, SL_E_FORMAT, path, 0,
+                      "has another checksum than the manifest says: remove it and pack again");
     mem_free(c.buf);
     io_file_close(&c.f);
     return rc;
@@ -334,7 +354,7 @@ static int do_verify(struct pack *p, struct sl_err *err)
 
 static int check_args(const struct pack_args *a, struct sl_err *err)
 {
-    if (!a->output)
+    if (!a->output || a->output[0] == '\0')
         return err_set(err, SL_E_ARG, "-o", "no directory: give one with -o DIR");
     if (a->q4 + a->q3 + a->q2 > 1)
         return err_set(err, SL_E_ARG, "--4bit", "--4bit, --q3 and --2bit exclude each other");
@@ -355,7 +375,7 @@ int cmd_pack(int argc, char **argv)
         opts_fail(&err);
         return EXIT_USAGE;
     }
-    struct pack p = {.args = &args, .model = seen.operands[0]};
+    struct pack p = {.args = &args, .model = seen.operands[0], .state = {.lock = -1}};
     stop_install();
     rc = open_all(&p, &err);
     if (rc == 0)

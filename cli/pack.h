@@ -34,6 +34,8 @@ struct pack_state {
     struct packed_manifest *manifest; /* of finished trees, and the source's name and identity */
     struct packed_tree *tree;         /* the one in hand; layers that are done are marked */
     bool listed;                      /* the manifest has it: it was whole once */
+    struct packed_manifest source;    /* the model's name and identity, no trees */
+    int lock;                         /* of the directory; -1: none */
 };
 
 /* Look at what dir holds of this tree, which is taken over: finished layers, a manifest. identity:
@@ -45,7 +47,11 @@ void pack_state_close(struct pack_state *s);
 uint64_t pack_state_left(const struct pack_state *s); /* bytes of layers that are not done */
 /* Bytes that may be written where dir is or will be; false: not known. */
 bool pack_state_room(const char *dir, uint64_t *bytes);
-/* Make the directories; from now on the tree is an unfinished one. */
+/* Make the directories, keep other calls out of them until the state is closed, and look again:
+ * another one may have written since pack_state_open. What killed calls left half written is
+ * removed. */
+int pack_state_lock(struct pack_state *s, struct sl_err *err);
+/* From now on the tree is an unfinished one. */
 int pack_state_begin(struct pack_state *s, struct sl_err *err);
 /* The layers that are done are known to a later call. */
 int pack_state_save(const struct pack_state *s, struct sl_err *err);
@@ -53,6 +59,12 @@ int pack_state_save(const struct pack_state *s, struct sl_err *err);
 int pack_state_finish(struct pack_state *s, const char *model, struct sl_err *err);
 /* SL_E_ARG when DIR/model.gguf is a file of its own that is not this model. */
 int pack_state_check_link(const char *dir, const char *model, struct sl_err *err);
+
+/* ---- pack_lock.c ---- */
+
+/* Refuses where another process holds the lock of dir. folder: of the tree in it. */
+int pack_lock_take(const char *dir, const char *folder, int *lock, struct sl_err *err);
+void pack_lock_release(int *lock);
 
 /* ---- pack_bar.c ---- */
 

@@ -48,11 +48,10 @@ static void take_over(struct pack_state *s, const struct packed_tree *old)
     }
 }
 
-static int check_manifest(const struct pack_state *s, const char *path, const char *identity,
-                          struct sl_err *err)
+static int check_manifest(const struct pack_state *s, const char *path, struct sl_err *err)
 {
     const struct packed_tree *t = s->manifest->tree[packed_folder_index(s->tree->kind)];
-    if (strcmp(s->manifest->identity, identity) != 0)
+    if (strcmp(s->manifest->identity, s->source.identity) != 0)
         return err_file(err, SL_E_ARG, path, 0,
                         "holds trees of another model (%.100s): choose another directory",
                         s->manifest->source);
@@ -77,29 +76,30 @@ static void set_source(struct packed_manifest *m, const char *path, const struct
 }
 
 /* Layers of an interrupted call. What does not fit is no error: they are packed anew. */
-static int look_for_unfinished(struct pack_state *s, const char *identity, struct sl_err *err)
+static int look_for_unfinished(struct pack_state *s, struct sl_err *err)
 {
     char path[PATH_MAX];
     struct packed_manifest *old;
     int rc = join(path, sizeof path, s->dir, packed_folder(s->tree->kind), UNFINISHED, err);
     if (rc < 0 || access(path, F_OK) != 0 || packed_read(path, &old, NULL) < 0)
         return rc;
-    if (strcmp(old->identity, identity) == 0)
+    if (strcmp(old->identity, s->source.identity) == 0)
         take_over(s, old->tree[packed_folder_index(s->tree->kind)]);
     packed_close(&old);
     return 0;
 }
 
-int pack_state_open(const char *dir, const char *path, const struct gguf *g, const char *identity,
-                    struct packed_tree **tree, struct pack_state *s, struct sl_err *err)
+/* What the directory holds now. */
+static int look(struct pack_state *s, struct sl_err *err)
 {
     char name[PATH_MAX];
-    *s = (struct pack_state){.dir = dir, .tree = *tree};
-    *tree = NULL;
-    int rc = join(name, sizeof name, dir, PACKED_MANIFEST, NULL, err);
+    int rc = join(name, sizeof name, s->dir, PACKED_MANIFEST, NULL, err);
+    packed_close(&s->manifest);
+    for (int i = 0; i < s->tree->n_layers; i++)
+        s->tree->layer[i].done = false;
     if (rc == 0 && access(name, F_OK) == 0) {
         if ((rc = packed_read(name, &s->manifest, err)) < 0 ||
-            (rc = check_manifest(s, name, identity, err)) < 0)
+            (rc = check_manifest(s, name, err)) < 0)
             return rc;
     } else if (rc == 0) {
         s->manifest = mem_calloc(1, sizeof *s->manifest);
@@ -108,15 +108,27 @@ int pack_state_open(const char *dir, const char *path, const struct gguf *g, con
     }
     if (rc < 0)
         return rc;
-    set_source(s->manifest, path, g, identity);
-    struct packed_tree *t = s->manifest->tree[packed_folder_index(s->tree->kind)];
+    memcpy(s->manifest->source, s->source.source, sizeof s->source.source);
+    memcpy(s->manifest->identity, s->source.identity, sizeof s->source.identity);
+    s->manifest->source_bytes = s->source.source_bytes;
+    const struct packed_tree *t = s->manifest->tree[packed_folder_index(s->tree->kind)];
     s->listed = t != NULL;
     take_over(s, t);
-    return s->listed ? 0 : look_for_unfinished(s, identity, err);
+    return s->listed ? 0 : look_for_unfinished(s, err);
+}
+
+int pack_state_open(const char *dir, const char *path, const struct gguf *g, const char *identity,
+                    struct packed_tree **tree, struct pack_state *s, struct sl_err *err)
+{
+    *s = (struct pack_state){.dir = dir, .tree = *tree, .lock = -1};
+    *tree = NULL;
+    set_source(&s->source, path, g, identity);
+    return look(s, err);
 }
 
 void pack_state_close(struct pack_state *s)
 {
+    pack_lock_release(&s->lock);
     packed_close(&s->manifest);
     packed_free(&s->tree);
 }
@@ -155,7 +167,7 @@ static int write_manifest(const struct packed_manifest *m, const char *path, str
     struct outfile *f;
     char *text;
     int rc = packed_format(m, &text, err);
-    if (rc < 0 || (rc = outfile_open(path, "-o", &f, err)) < 0) {
+    if (rc < 0 || (rc = outfile_open_regular(path, "-o", &f, err)) < 0) {
         mem_free(text);
         return rc;
     }
@@ -174,13 +186,21 @@ static int make_dir(const char *path, struct sl_err *err)
     return err_file(err, SL_E_IO, path, errno, "cannot make the directory");
 }
 
-int pack_state_begin(struct pack_state *s, struct sl_err *err)
+int pack_state_lock(struct pack_state *s, struct sl_err *err)
 {
     char path[PATH_MAX];
     int rc = join(path, sizeof path, s->dir, packed_folder(s->tree->kind), NULL, err);
-    if (rc < 0 || (rc = make_dir(s->dir, err)) < 0 || (rc = make_dir(path, err)) < 0)
+    if (rc < 0 || (rc = make_dir(s->dir, err)) < 0 || (rc = make_dir(path, err)) < 0 ||
+        (rc = pack_lock_take(s->dir, path, &s->lock, err)) < 0)
         return rc;
-    if ((rc = pack_state_save(s, err)) < 0 || !s->listed)
+    return look(s, err);
+}
+
+int pack_state_begin(struct pack_state *s, struct sl_err *err)
+{
+    char path[PATH_MAX];
+    int rc = pack_state_save(s, err);
+    if (rc < 0 || !s->listed)
         return rc;
     packed_free(&s->manifest->tree[packed_folder_index(s->tree->kind)]);
     s->listed = false;

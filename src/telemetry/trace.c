@@ -401,7 +401,7 @@ int trace_read(const char *path, struct trace **out, struct sl_err *err)
 {
     *out = NULL;
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO is refused, not waited for */
     if (fd < 0)
         return err_file(err, SL_E_IO, path, errno, "cannot open");
     int rc = 0;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Packed trees: the same text from a lossless one, marks on the others, interruption, damage."""
 import argparse
+import fcntl
 import filecmp
 import json
 import os
@@ -107,7 +108,11 @@ def check_damage(sluice):
         byte = f.read(1)
         f.seek(100000)
         f.write(bytes([byte[0] ^ 1]))
-    sluice.refused("differs from the model at byte 100000", "pack", MODEL, "-o", "a", "--verify")
+    sluice.refused("differs from the model at byte 100000 (expert 0): remove it and pack again", "pack", MODEL, "-o",
+                   "a", "--verify")
+    os.remove(layer)
+    sluice.good("pack", MODEL, "-o", "a")
+    sluice.good("pack", MODEL, "-o", "a", "--verify")
     os.truncate(layer, os.path.getsize(layer) - 4096)
     sluice.refused("pack again", *run_args("--packed", "a"))
     sluice.refused("is missing or not whole", "pack", MODEL, "-o", "a", "--verify")
@@ -154,6 +159,54 @@ def check_interrupted(sluice):
     same, _, _ = filecmp.cmpfiles(folder, os.path.join(sluice.folder, "whole",
                                                        "packed_experts_2bit"), names, False)
     check(same == names, "an interrupted pack gives other files")
+
+
+def check_killed(sluice):
+    """What calls left half written that could clean up nothing: the next one does, and touches nothing else."""
+    sluice.good("pack", MODEL, "-o", "killed", "--2bit")
+    folder = os.path.join(sluice.folder, "killed", "packed_experts_2bit")
+    before = sorted(os.listdir(folder)), sorted(os.listdir(os.path.dirname(folder)))
+    os.remove(os.path.join(folder, "layer_03.bin"))
+    junk = [os.path.join(folder, n) for n in ("layer_03.bin.tmp.7", "layer_99.bin.tmp.8-12", "unfinished.json.tmp.1")]
+    junk.append(os.path.join(os.path.dirname(folder), "manifest.json.tmp.77"))
+    kept = [os.path.join(folder, n) for n in ("notes.tmp.1", "layer_03.bin.tmp.", "layer_03.bin.tmp.7a")]
+    for path in junk + kept:
+        with open(path, "wb") as f:
+            f.write(b"x")
+    sluice.good("pack", MODEL, "-o", "killed", "--2bit")
+    sluice.good("pack", MODEL, "-o", "killed", "--2bit", "--verify")
+    check(not [n for n in junk if os.path.exists(n)], "what killed calls left is still there")
+    for path in kept:
+        check(os.path.exists(path), f"{path} is gone")
+        os.remove(path)
+    check((sorted(os.listdir(folder)), sorted(os.listdir(os.path.dirname(folder)))) == before, "other files")
+
+
+def check_two(sluice):
+    """Of two calls for one directory the second is refused; what the first one wrote is seen by the next."""
+    sluice.good("pack", MODEL, "-o", "two", "--2bit")
+    lock = os.open(os.path.join(sluice.folder, "two"), os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    sluice.refused("two: another sluice pack is writing there", "pack", MODEL, "-o", "two", "--q3")
+    check(b"packed already" in sluice.good("pack", MODEL, "-o", "two", "--2bit").stderr, "a finished tree waits")
+    os.close(lock)
+    calls = [subprocess.Popen(sluice.command + ["pack", MODEL, "-o", "both", kind], cwd=sluice.folder,
+                              stderr=subprocess.PIPE) for kind in ("--q3", "--2bit")]
+    for p, kind in zip(calls, ("--q3", "--2bit")):
+        _, said = p.communicate(timeout=240)
+        if p.returncode == 0:
+            sluice.good("pack", MODEL, "-o", "both", kind, "--verify")
+        else:
+            check(b"is writing there" in said, f"{kind}: {said}")
+    check(0 in [p.returncode for p in calls], "neither was packed")
+
+
+def check_no_file(sluice):
+    """A pipe where a layer belongs: refused, not waited for."""
+    folder = os.path.join(sluice.folder, "pipe", "packed_experts_2bit")
+    os.makedirs(folder)
+    os.mkfifo(os.path.join(folder, "layer_00.bin"))
+    sluice.refused("is not a regular file", "pack", MODEL, "-o", "pipe", "--2bit")
 
 
 def check_threads(sluice):
@@ -210,7 +263,7 @@ def main():
     with tempfile.TemporaryDirectory(dir=".") as folder:
         sluice = Sluice(command, os.path.abspath(folder))
         for part in (check_lossless, check_lossy, check_foreign, check_damage, check_interrupted,
-                     check_threads, check_room, check_bar):
+                     check_killed, check_two, check_no_file, check_threads, check_room, check_bar):
             part(sluice)
     for f in failures:
         print(f)
