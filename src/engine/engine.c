@@ -43,6 +43,8 @@ static int load(struct sl_engine *e, struct sl_err *err)
 {
     struct load_options lo = {.mode = e->opt.dense_mode,
                               .experts = !e->plan.streamed,
+                              .reader = e->reader,
+                              .in_flight = e->opt.io_threads,
                               .on_load = e->opt.on_load,
                               .user = e->opt.user};
     return model_load(e->model, &lo, err);
@@ -69,32 +71,44 @@ static void note_cached(const struct sl_engine *e)
                     100 * sum / n);
 }
 
-static int open_streaming(struct sl_engine *e, struct sl_err *err)
+/* One reader loads the weights and then serves the cache. */
+static int open_reader(struct sl_engine *e, struct sl_err *err)
 {
     static const char *const names[] = {"auto", "threads", "plain", "uring"};
     const char *note = "";
     const struct engine_reader *s = e->source;
-    int n = e->opt.io_threads, n_drives = e->plan.n_drives;
-    int rc = s ? s->create(s->user, n * n_drives, &e->reader, err)
-               : io_reader_create(names[e->opt.io_engine], n, n_drives, &e->reader, &note, err);
+    int n = e->opt.io_threads;
+    int rc = s ? s->create(s->user, n * e->n_drives, &e->reader, err)
+               : io_reader_create(names[e->opt.io_engine], n, e->n_drives, &e->reader, &note, err);
     if (rc < 0)
         return rc;
-    if (*note)
+    if (*note && (e->plan.streamed || e->opt.io_engine != SL_IO_AUTO))
         engine_note(e, "%s", note);
-    e->plan.io_engine = e->reader->ops->name;
+    if (e->plan.streamed)
+        e->plan.io_engine = e->reader->ops->name;
+    return 0;
+}
+
+/* Before the weights are loaded: its memory is touched meanwhile. */
+static int open_cache(struct sl_engine *e, struct sl_err *err)
+{
     struct cache_config cfg;
     plan_cache_config(e, &cfg);
-    if ((rc = cache_create(&cfg, e->reader, &e->cache, err)) < 0)
+    int rc = cache_create(&cfg, e->reader, &e->cache, err);
+    if (rc < 0)
         return rc;
     e->cache_goal = e->plan.cache_bytes;
     note_cached(e);
     return 0;
 }
 
-/* Drives that hold routed experts. */
+/* Drives that hold routed experts, and all. */
 static void count_drives(struct sl_engine *e)
 {
-    struct io_drives d = {0};
+    struct io_drives d = {0}, all = {0};
+    for (int i = 0; i < e->model->n_files; i++)
+        io_drives_find(&all, IO_DRIVES_MAX, e->model->files[i]);
+    e->n_drives = all.n;
     for (int il = 0; il < e->model->cfg.n_layer; il++)
         for (int j = 0; j < e->cache_layers[il].n_parts; j++)
             io_drives_find(&d, IO_DRIVES_MAX, e->cache_layers[il].part[j].file);
@@ -191,9 +205,16 @@ static int open_all(struct sl_engine *e, const char *path, struct sl_err *err)
 {
     int rc = open_planned(e, path, err);
     if (rc < 0 || (rc = pool_create(e->plan.threads, &e->pool, err)) < 0 ||
-        (rc = e->opt.pin ? pool_pin(e->pool, err) : 0) < 0 || (rc = load(e, err)) < 0)
+        (rc = e->opt.pin ? pool_pin(e->pool, err) : 0) < 0)
         return rc;
-    return e->plan.streamed ? open_streaming(e, err) : 0;
+    bool reads = e->plan.streamed || e->plan.dense_mode == SL_DENSE_ANON;
+    if (reads && (rc = open_reader(e, err)) < 0)
+        return rc;
+    if ((e->plan.streamed && (rc = open_cache(e, err)) < 0) || (rc = load(e, err)) < 0)
+        return rc;
+    if (!e->plan.streamed)
+        io_reader_destroy(&e->reader);
+    return 0;
 }
 
 /* An engine with its options and nothing else. */

@@ -18,8 +18,9 @@ struct sl_engine {
     struct vocab *vocab; /* NULL: none in the file */
     struct model *model;
     struct pool *pool;
-    struct io_reader *reader; /* NULL unless streamed */
+    struct io_reader *reader; /* NULL unless streamed, once it is open */
     struct cache *cache;      /* likewise */
+    int n_drives;             /* that the model's files lie on */
     struct cache_layer *cache_layers;
     struct route_options route;
     struct route_script script; /* what route.script points at */
@@ -37,7 +38,7 @@ struct sl_engine {
     const struct engine_reader *source; /* while opening; NULL: the options' own */
 };
 
-/* Where a streaming engine's reader comes from instead of from the options: tests put one here that
+/* Where an engine's reader comes from instead of from the options: tests put one here that
  * misbehaves. in_flight: on all drives together. */
 struct engine_reader {
     int (*create)(void *user, int in_flight, struct io_reader **out, struct sl_err *err);

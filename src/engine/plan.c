@@ -82,7 +82,8 @@ static void find_limit(struct planner *pl)
     struct sys_rss rss;
     sys_rss("", &rss);
     pl->p->base_bytes = rss.anon + rss.shmem + BASE_RESERVE +
-                        (uint64_t)(pl->p->threads + reads_in_flight(pl->e)) * THREAD_RESERVE;
+                        (uint64_t)(pl->p->threads + pl->e->opt.io_threads * pl->e->n_drives) *
+                            THREAD_RESERVE;
     budget_find_room(o, rss.anon + rss.shmem, &room);
     pl->limit_is_ram = o->ram != 0;
     pl->limit = o->ram ? o->ram : room.spare;

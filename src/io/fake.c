@@ -130,13 +130,16 @@ static void run_entry(struct fake *f, const struct entry *e)
 {
     const struct io_fake_script *s = &f->script;
     struct io_req *req = e->req;
-    bool every = s->fail_every > 0 && (e->number + 1) % s->fail_every == 0;
+    int64_t number = e->number - s->first;
+    bool every = number >= 0 && s->fail_every > 0 && (number + 1) % s->fail_every == 0;
     io_req_run(req);
-    if (e->number == s->fail_at || every) {
+    if (number < 0)
+        return;
+    if (number == s->fail_at || every) {
         int errnum = s->fail_errno ? s->fail_errno : EIO;
         memset(req->buf, GARBAGE, req->len);
         io_file_read_error(req->file, req->offset, req->need, 0, errnum, &req->err);
-    } else if (e->number == s->short_at) {
+    } else if (number == s->short_at) {
         size_t got = req->need / 2;
         memset((char *)req->buf + got, GARBAGE, req->len - got);
         io_file_read_error(req->file, req->offset, req->need, got, 0, &req->err);

@@ -313,36 +313,6 @@ void model_free(struct model **pm)
 
 /* ---- Sizes ---- */
 
-static uint64_t weight_bytes(const struct weight *w)
-{
-    return w->tensor ? size_up(w->tensor->bytes, MEM_ALIGN) : 0;
-}
-
-uint64_t model_dense_bytes(const struct model *m)
-{
-    uint64_t n = (m->row_stream ? 0 : weight_bytes(&m->embd)) +
-                 (m->head.tensor == m->embd.tensor ? 0 : weight_bytes(&m->head));
-    for (int il = 0; il < m->cfg.n_layer; il++) {
-        const struct layer *l = &m->layers[il];
-        n += weight_bytes(&l->q) + weight_bytes(&l->k) + weight_bytes(&l->v) + weight_bytes(&l->o) +
-             weight_bytes(&l->gate) + weight_bytes(&l->up) + weight_bytes(&l->down) +
-             weight_bytes(&l->router);
-    }
-    return n + m->vector_floats * sizeof(float);
-}
-
-uint64_t model_expert_bytes(const struct model *m)
-{
-    uint64_t n = 0;
-    for (int il = 0; il < m->cfg.n_layer; il++) {
-        const struct layer *l = &m->layers[il];
-        n += l->packed ? size_up(io_file_size(l->packed), MEM_ALIGN)
-                       : weight_bytes(&l->gate_exps) + weight_bytes(&l->up_exps) +
-                             weight_bytes(&l->down_exps);
-    }
-    return n;
-}
-
 uint64_t model_token_expert_bytes(const struct model *m)
 {
     uint64_t n = 0;
@@ -389,7 +359,7 @@ void model_cache_layers(const struct model *m, struct cache_layer *rows)
     }
 }
 
-/* ---- Loading ---- */
+/* ---- Files and vectors ---- */
 
 int model_open_files(struct model *m, bool direct, struct sl_err *err)
 {
@@ -408,88 +378,6 @@ int model_open_files(struct model *m, bool direct, struct sl_err *err)
     return 0;
 }
 
-struct loader {
-    struct model *m;
-    const struct load_options *opt;
-    uint64_t used, done, total;
-    struct sl_err *err;
-};
-
-/* Read a byte of every page, so that the page cache holds it. */
-static void warm(const uint8_t *p, uint64_t n)
-{
-    for (uint64_t i = 0; i < n; i += mem_page_size())
-        (void)*(const volatile uint8_t *)(p + i);
-}
-
-static void loaded(struct loader *ld, uint64_t n)
-{
-    ld->done += n;
-    if (ld->opt->on_load)
-        ld->opt->on_load(ld->opt->user, ld->done, ld->total);
-}
-
-/* n bytes of file at offset, in our memory or mapped. */
-static int load_range(struct loader *ld, struct io_file *file, uint64_t offset, uint64_t n,
-                      const uint8_t **data)
-{
-    if (ld->opt->mode != SL_DENSE_ANON) {
-        const uint8_t *base;
-        int rc = io_file_map(file, &base, ld->err); /* once; later calls give the same */
-        if (rc < 0)
-            return rc;
-        *data = base + offset;
-        if (ld->opt->mode == SL_DENSE_WARM)
-            warm(*data, n);
-        loaded(ld, n);
-        return 0;
-    }
-    uint8_t *dst = ld->m->anon + ld->used;
-    ld->used += size_up(n, MEM_ALIGN);
-    const uint64_t piece = (uint64_t)64 << 20; /* progress is reported between pieces */
-    for (uint64_t at = 0; at < n; at += piece) {
-        uint64_t take = n - at < piece ? n - at : piece;
-        int rc = io_file_read_any(file, dst + at, offset + at, (size_t)take, ld->err);
-        if (rc < 0)
-            return rc;
-        loaded(ld, take);
-    }
-    *data = dst;
-    return 0;
-}
-
-static int load_weight(struct loader *ld, struct weight *w)
-{
-    const struct gguf_tensor *t = w->tensor;
-    return t ? load_range(ld, ld->m->files[t->shard], t->offset, t->bytes, &w->data) : 0;
-}
-
-static int load_packed(struct loader *ld, struct layer *l)
-{
-    int rc = load_range(ld, l->packed, 0, io_file_size(l->packed), &l->gate_exps.data);
-    if (rc == 0) {
-        l->up_exps.data = l->gate_exps.data + l->gate_stride;
-        l->down_exps.data = l->up_exps.data + l->up_stride;
-    }
-    return rc;
-}
-
-static int load_layer(struct loader *ld, struct layer *l)
-{
-    struct weight *dense[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down, &l->router};
-    struct weight *experts[] = {&l->gate_exps, &l->up_exps, &l->down_exps};
-    int rc;
-    for (size_t i = 0; i < sizeof dense / sizeof *dense; i++)
-        if ((rc = load_weight(ld, dense[i])) < 0)
-            return rc;
-    if (ld->opt->experts && l->packed)
-        return load_packed(ld, l);
-    for (size_t i = 0; ld->opt->experts && i < sizeof experts / sizeof *experts; i++)
-        if ((rc = load_weight(ld, experts[i])) < 0)
-            return rc;
-    return 0;
-}
-
 /* A position is at most 2^30 and angles are reduced in binary64: beyond this bound a frequency is
  * no number that a model was trained with. */
 static int scale_freq(struct model *m, int i, double factor, struct sl_err *err)
@@ -504,7 +392,7 @@ static int scale_freq(struct model *m, int i, double factor, struct sl_err *err)
     return 0;
 }
 
-static int load_vectors(struct model *m, struct sl_err *err)
+int model_load_vectors(struct model *m, struct sl_err *err)
 {
     struct vector_walk w = {.b = {m, err}, .fill = true};
     m->vectors = mem_calloc(m->vector_floats, sizeof(float));
@@ -525,36 +413,5 @@ static int load_vectors(struct model *m, struct sl_err *err)
         rc = scale_freq(m, i, factor ? (double)factor[i] : 1.0, err);
     mem_free(factor);
     mem_free(w.raw);
-    return rc;
-}
-
-int model_load(struct model *m, const struct load_options *opt, struct sl_err *err)
-{
-    int rc = load_vectors(m, err);
-    if (rc < 0)
-        return rc;
-    struct loader *ld = mem_calloc(1, sizeof *ld);
-    if (!ld)
-        return err_set(err, SL_E_MEM, "model", "no memory to load");
-    *ld = (struct loader){.m = m, .opt = opt, .err = err};
-    ld->total = model_dense_bytes(m) - m->vector_floats * sizeof(float) +
-                (opt->experts ? model_expert_bytes(m) : 0);
-    if (opt->mode == SL_DENSE_ANON) {
-        m->anon_bytes = (size_t)ld->total;
-        m->anon = mem_map(m->anon_bytes, MEM_HUGE | MEM_DONTFORK);
-        if (!m->anon)
-            rc = err_set(err, SL_E_MEM, "model", "no memory for %llu MiB of weights",
-                         (unsigned long long)(ld->total >> 20));
-    }
-    if (rc == 0 && !m->row_stream)
-        rc = load_weight(ld, &m->embd);
-    if (rc == 0 && m->head.tensor == m->embd.tensor)
-        m->head.data = m->embd.data;
-    else if (rc == 0)
-        rc = load_weight(ld, &m->head);
-    for (int il = 0; rc == 0 && il < m->cfg.n_layer; il++)
-        rc = load_layer(ld, &m->layers[il]);
-    m->experts_resident = rc == 0 && opt->experts;
-    mem_free(ld);
     return rc;
 }

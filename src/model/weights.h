@@ -60,7 +60,9 @@ void model_free(struct model **m);
 size_t model_row_align(const struct model *m);
 size_t model_row_window(const struct model *m);
 
-/* Bytes of matrices that every token needs, of all routed experts, and of the copied vectors. */
+/* What loading takes (load.c): of matrices that every token needs and the copied vectors, and of all
+ * routed experts. Matrices keep their place in the alignment blocks of the file, which are known
+ * once it is open; before that the page's are assumed. */
 uint64_t model_dense_bytes(const struct model *m);
 uint64_t model_expert_bytes(const struct model *m);
 /* Slices of the experts that one token routes to, all layers. */
@@ -85,11 +87,15 @@ int model_use_packed(struct model *m, const char *dir, enum sl_packed kind, bool
 
 struct load_options {
     enum sl_dense_mode mode;
-    bool experts; /* load routed experts too */
+    bool experts;             /* load routed experts too */
+    struct io_reader *reader; /* borrowed; nothing of it is open. For SL_DENSE_ANON */
+    int in_flight;            /* reads of one drive that it has under way */
     void (*on_load)(void *user, uint64_t done, uint64_t total);
     void *user;
 };
 int model_load(struct model *m, const struct load_options *opt, struct sl_err *err);
+/* Of it: norms, biases, scales and the frequencies of RoPE. */
+int model_load_vectors(struct model *m, struct sl_err *err);
 
 /* Fill n_layer rows for the expert cache. */
 void model_cache_layers(const struct model *m, struct cache_layer *rows);

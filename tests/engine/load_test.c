@@ -1,0 +1,306 @@
+/* Weights on their way into memory: whatever the drive does and in whatever order reads come back,
+ * the bytes of the file or one clear error, and nothing left behind. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "engine/engine.h"
+#include "io/fake.h"
+#include "support/drives.h"
+#include "support/fixtures.h"
+#include "support/ggufsplit.h"
+#include "support/ggufw.h"
+
+#define BIG_ROWS 36001 /* of 64 floats: 9.2 MB, more than two pieces of a read */
+#define WIDTH    64
+
+static struct fixture *set, *model;
+static int n_set;
+static char split[512]; /* first of three shards */
+static char big[512];   /* a model with a matrix that is read in pieces */
+
+static struct sl_engine_options options(bool streamed)
+{
+    struct sl_engine_options o;
+    sl_engine_options_init(&o);
+    o.threads = 2;
+    o.n_ctx = 64;
+    o.ubatch = 4;
+    o.stream = streamed ? SL_STREAM_ON : SL_STREAM_OFF;
+    o.cache_mb = streamed ? 0 : SL_CACHE_AUTO;
+    o.cache_floor_mb = 0;
+    o.io_threads = 3;
+    return o;
+}
+
+/* Is a matrix what its file has there? Read with the C library, from what the directory says. */
+static bool same_weight(const struct sl_engine *e, const struct weight *w)
+{
+    const struct gguf_tensor *t = w->tensor;
+    if (!t)
+        return true;
+    FILE *f = fopen(gguf_shard_path(e->gguf, t->shard), "rb");
+    uint8_t *want = malloc((size_t)t->bytes);
+    bool same = f && want && fseek(f, (long)t->offset, SEEK_SET) == 0 &&
+                fread(want, 1, (size_t)t->bytes, f) == t->bytes && w->data &&
+                memcmp(want, w->data, (size_t)t->bytes) == 0;
+    if (f)
+        fclose(f);
+    free(want);
+    return same;
+}
+
+static void check_weights(const struct sl_engine *e)
+{
+    const struct model *m = e->model;
+    assert_true(same_weight(e, &m->embd));
+    assert_true(same_weight(e, &m->head));
+    for (int il = 0; il < m->cfg.n_layer; il++) {
+        const struct layer *l = &m->layers[il];
+        const struct weight *all[] = {&l->q,         &l->k,       &l->v,        &l->o,
+                                      &l->gate,      &l->up,      &l->down,     &l->router,
+                                      &l->gate_exps, &l->up_exps, &l->down_exps};
+        for (int i = 0; i < (m->experts_resident ? 11 : 8); i++)
+            assert_true(same_weight(e, all[i]));
+    }
+}
+
+static int make_fake(void *user, int in_flight, struct io_reader **out, struct sl_err *err)
+{
+    return io_fake_create(user, in_flight, out, err);
+}
+
+/* Progress never goes back, and ends at the whole. */
+static struct progress {
+    uint64_t done, total;
+    int bad;
+} progress;
+
+static void on_load(void *user, uint64_t done, uint64_t total)
+{
+    struct progress *p = user;
+    p->bad += done < p->done || done > total || (p->total != 0 && total != p->total);
+    p->done = done;
+    p->total = total;
+}
+
+static void load_whole(const char *path, const struct engine_reader *source, bool streamed)
+{
+    struct sl_engine *e;
+    struct sl_err err;
+    struct sl_engine_options o = options(streamed);
+    uint64_t before = mem_now();
+    memset(&progress, 0, sizeof progress);
+    o.on_load = on_load;
+    o.user = &progress;
+    if (engine_open_with(path, &o, source, &e, &err) != 0)
+        fail_msg("%s", err.msg);
+    check_weights(e);
+    assert_int_equal(progress.bad, 0);
+    assert_true(progress.total > 0 && progress.done == progress.total);
+    assert_true(mem_now() - before <= e->plan.total_bytes);
+    assert_true((e->reader != NULL) == e->plan.streamed);
+    sl_engine_close(&e);
+    assert_int_equal(mem_now(), before);
+}
+
+static void test_any_order(void **state)
+{
+    (void)state;
+    for (int order = 0; order < 3; order++) {
+        struct io_fake_script script = {
+            .delay_s = 20e-6, .order = order, .seed = 7, .fail_at = -1, .short_at = -1};
+        const struct engine_reader source = {make_fake, &script};
+        load_whole(model->path, &source, true);
+        load_whole(model->path, &source, false);
+        load_whole(big, &source, false);
+        drives_pretend(2);
+        load_whole(split, &source, false);
+        drives_pretend(0);
+    }
+}
+
+/* Every architecture, with every engine, one drive and several. */
+static void test_any_engine(void **state)
+{
+    (void)state;
+    static const enum sl_io_engine engines[] = {SL_IO_URING, SL_IO_THREADS, SL_IO_PLAIN};
+    for (size_t i = 0; i < sizeof engines / sizeof *engines; i++)
+        for (int direct = 0; direct < 2; direct++) {
+            struct sl_engine *e;
+            struct sl_err err;
+            struct sl_engine_options o = options(false);
+            o.io_engine = engines[i];
+            o.direct = direct == 1;
+            for (int k = 0; k < n_set + 3; k++) {
+                drives_pretend(k == n_set + 1 ? 3 : 0);
+                const char *path = k < n_set ? set[k].path : k < n_set + 2 ? split : big;
+                if (sl_engine_open(path, &o, &e, &err) != 0)
+                    fail_msg("%s", err.msg);
+                check_weights(e);
+                sl_engine_close(&e);
+            }
+            drives_pretend(0);
+        }
+}
+
+/* The n-th read fails or stops short, on one drive and on two. Returns the reads of a load. */
+static int64_t break_each(const char *path, bool streamed, bool is_short)
+{
+    struct sl_engine *e = NULL;
+    struct sl_err err;
+    struct sl_engine_options o = options(streamed);
+    uint64_t before = mem_now();
+    int64_t at = 0;
+    for (int rc = -1; rc != 0; at++) {
+        struct io_fake_script script = {.order = 2,
+                                        .seed = (uint64_t)at,
+                                        .fail_at = is_short ? -1 : at,
+                                        .short_at = is_short ? at : -1};
+        const struct engine_reader source = {make_fake, &script};
+        rc = engine_open_with(path, &o, &source, &e, &err);
+        assert_true(rc == 0 || rc == SL_E_IO);
+        if (rc != 0) {
+            assert_null(e);
+            assert_int_equal(err.code, rc);
+            assert_non_null(strstr(err.msg, "bytes at offset "));
+            assert_non_null(strstr(err.msg, ".gguf"));
+            assert_non_null(strstr(err.msg, is_short ? "the file ends after" : "Input/output"));
+        }
+        sl_engine_close(&e);
+        assert_int_equal(mem_now(), before);
+        assert_true(at < 10000);
+    }
+    return at - 1;
+}
+
+static void test_reads_fail(void **state)
+{
+    (void)state;
+    for (int is_short = 0; is_short < 2; is_short++) {
+        int64_t dense = break_each(model->path, true, is_short);
+        int64_t all = break_each(model->path, false, is_short);
+        assert_true(dense > 10 && all > dense);
+        assert_true(break_each(big, false, is_short) > 7 + 2); /* the big one in three */
+        drives_pretend(2);
+        assert_int_equal(break_each(split, false, is_short), all);
+        drives_pretend(0);
+    }
+}
+
+/* The file loses its end when it has been opened and before it is loaded: by a real reader. */
+static char shrinking[512];
+
+static int shrink(void *user, int in_flight, struct io_reader **out, struct sl_err *err)
+{
+    if (truncate(shrinking, 20000) != 0)
+        return SL_E_SYSTEM;
+    return io_reader_create(user, in_flight, 1, out, NULL, err);
+}
+
+static void test_a_shrinking_file(void **state)
+{
+    (void)state;
+    static const char *const engines[] = {"uring", "threads", "plain"};
+    size_t n;
+    void *bytes = fixture_read_file(model->path, &n);
+    assert_non_null(bytes);
+    assert_true(n > 40000);
+    snprintf(shrinking, sizeof shrinking, "%s/shrinking.gguf", fixture_temp_dir());
+    for (int i = 0; i < 6; i++) {
+        struct sl_engine *e = NULL;
+        struct sl_err err;
+        struct sl_engine_options o = options(i < 3);
+        const struct engine_reader source = {shrink, (char *)engines[i % 3]};
+        uint64_t before = mem_now();
+        ggufw_save_bytes(shrinking, bytes, n);
+        assert_int_equal(engine_open_with(shrinking, &o, &source, &e, &err), SL_E_IO);
+        assert_null(e);
+        assert_non_null(strstr(err.msg, "shrinking.gguf"));
+        assert_int_equal(mem_now(), before);
+    }
+    free(bytes);
+}
+
+static void add_matrix(struct ggufw *w, const char *name, int rows)
+{
+    const uint64_t dims[] = {WIDTH, (uint64_t)rows};
+    size_t n = WIDTH * (size_t)rows;
+    float *v = malloc(n * sizeof *v);
+    assert_non_null(v);
+    for (size_t i = 0; i < n; i++)
+        v[i] = (float)i; /* no two places alike */
+    ggufw_tensor(w, name, QT_F32, rows > 1 ? 2 : 1, dims, v, n * sizeof *v);
+    free(v);
+}
+
+/* One block without experts, and many rows of embeddings. */
+static void write_big(void)
+{
+    static const char *const keys[] = {"block_count", "context_length", "embedding_length",
+                                       "feed_forward_length", "attention.head_count"};
+    static const uint32_t values[] = {1, 64, WIDTH, WIDTH, 1};
+    static const char *const squares[] = {"attn_q", "attn_k",   "attn_v",  "attn_output",
+                                          "ffn_up", "ffn_gate", "ffn_down"};
+    struct ggufw w;
+    char name[64];
+    ggufw_init(&w);
+    ggufw_str(&w, "general.architecture", "llama");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        snprintf(name, sizeof name, "llama.%s", keys[i]);
+        ggufw_u32(&w, name, values[i]);
+    }
+    ggufw_f32(&w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    add_matrix(&w, "output_norm.weight", 1);
+    add_matrix(&w, "token_embd.weight", BIG_ROWS);
+    add_matrix(&w, "blk.0.attn_norm.weight", 1);
+    add_matrix(&w, "blk.0.ffn_norm.weight", 1);
+    for (size_t i = 0; i < sizeof squares / sizeof *squares; i++) {
+        snprintf(name, sizeof name, "blk.0.%s.weight", squares[i]);
+        add_matrix(&w, name, WIDTH);
+    }
+    snprintf(big, sizeof big, "%s/big.gguf", fixture_temp_dir());
+    ggufw_save(&w, big);
+    ggufw_free(&w);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    char prefix[256];
+    set = fixture_load_set("arch", &n_set);
+    for (int i = 0; set && i < n_set; i++)
+        if (strcmp(set[i].name, "arch/qwen3moe") == 0)
+            model = &set[i];
+    if (!model)
+        return -1;
+    write_big();
+    snprintf(prefix, sizeof prefix, "%s/load", fixture_temp_dir());
+    return ggufsplit_write(model->path, prefix, 3, false, split, sizeof split) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    fixture_free_set(set, n_set);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_any_order),
+        cmocka_unit_test(test_any_engine),
+        cmocka_unit_test(test_reads_fail),
+        cmocka_unit_test(test_a_shrinking_file),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
