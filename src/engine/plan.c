@@ -321,7 +321,7 @@ int plan_make(struct sl_engine *e, struct sl_err *err)
     struct sl_engine_plan *p = &e->plan;
     p->dense_mode = e->opt.dense_mode;
     p->dense_bytes = model_dense_bytes(e->model);
-    pl.experts = model_expert_bytes(e->model);
+    pl.experts = model_expert_room(e->model);
     find_limit(&pl);
     choose_streaming(&pl);
     int rc = p->streamed ? measure_bank(&pl) : 0;

@@ -35,7 +35,7 @@ struct visit {
     const struct model *m;
     struct span *list; /* NULL: only count */
     int n;
-    uint64_t window_bytes;
+    uint64_t bytes, window_bytes;
 };
 
 static size_t span_align(const struct span *s)
@@ -55,6 +55,7 @@ static uint64_t window_bytes(const struct span *s)
 
 static void visit_span(struct visit *v, const struct span *s)
 {
+    v->bytes += s->bytes;
     v->window_bytes += window_bytes(s);
     if (v->list)
         v->list[v->n] = *s;
@@ -112,6 +113,13 @@ uint64_t model_dense_bytes(const struct model *m)
 }
 
 uint64_t model_expert_bytes(const struct model *m)
+{
+    struct visit v = {.m = m};
+    visit_experts(&v);
+    return v.bytes;
+}
+
+uint64_t model_expert_room(const struct model *m)
 {
     struct visit v = {.m = m};
     visit_experts(&v);

@@ -60,11 +60,12 @@ void model_free(struct model **m);
 size_t model_row_align(const struct model *m);
 size_t model_row_window(const struct model *m);
 
-/* What loading takes (load.c): of matrices that every token needs and the copied vectors, and of all
- * routed experts. Matrices keep their place in the alignment blocks of the file, which are known
- * once it is open; before that the page's are assumed. */
+/* What loading takes (load.c): of matrices that every token needs with the copied vectors, and of
+ * all routed experts. Matrices keep their place in the alignment blocks of the file, which are
+ * known once it is open; before that the page's are assumed. */
 uint64_t model_dense_bytes(const struct model *m);
-uint64_t model_expert_bytes(const struct model *m);
+uint64_t model_expert_room(const struct model *m);
+uint64_t model_expert_bytes(const struct model *m); /* of the experts themselves */
 /* Slices of the experts that one token routes to, all layers. */
 uint64_t model_token_expert_bytes(const struct model *m);
 
