@@ -120,7 +120,10 @@ static int parse_engines(const char *list, struct iobench_plan *p, struct sl_err
         int i = 0;
         while (i < N_ENGINES && strcmp(word, ENGINES[i]) != 0)
             i++;
-        if (i == N_ENGINES || p->n_engines == N_ENGINES)
+        for (int j = 0; i < N_ENGINES && j < p->n_engines; j++)
+            if (strcmp(p->engine[j], word) == 0)
+                i = N_ENGINES;
+        if (i == N_ENGINES)
             return err_set(err, SL_E_ARG, "--engines",
                            "--engines: '%s' is not one of uring, threads, plain, each once", word);
         p->engine[p->n_engines++] = ENGINES[i];

@@ -229,21 +229,34 @@ static bool in_range(const struct opt_row *row, double v)
     return row->min == row->max || (v >= row->min && v <= row->max);
 }
 
+/* In the largest unit that says it in whole numbers. */
+static void size_say(double bytes, char *buf, size_t size)
+{
+    static const char units[] = "KMG";
+    int unit = -1;
+    while (unit < 2 && bytes >= 1024 && fmod(bytes, 1024) == 0) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(buf, size, "%.0f%.*s", bytes, unit >= 0, unit >= 0 ? &units[unit] : "");
+}
+
 /* A range as text that goes on after "a number": " from 0 to 64", ", at least 1M". */
 static void range_say(const struct opt_row *row, char *buf, size_t size)
 {
     char lo[32], hi[32];
     if (row->type == OPT_SIZE) {
-        snprintf(lo, sizeof lo, "%.0fM", row->min / 1048576.0);
-        snprintf(hi, sizeof hi, "%.0fM", row->max / 1048576.0);
+        size_say(row->min, lo, sizeof lo);
+        size_say(row->max, hi, sizeof hi);
     } else {
         snprintf(lo, sizeof lo, "%.15g", row->min);
         snprintf(hi, sizeof hi, "%.15g", row->max);
     }
-    if (row->max >= 1e9 && row->type != OPT_LIST)
+    if (row->max >= (row->type == OPT_SIZE ? 1e12 : 1e9) && row->type != OPT_LIST)
         snprintf(buf, size, ", at least %s", lo);
     else
-        snprintf(buf, size, "%s from %s to %s", row->type == OPT_LIST ? "," : "", lo, hi);
+        snprintf(buf, size, "%s from %s to %s",
+                 row->type == OPT_LIST || row->type == OPT_SIZE ? "," : "", lo, hi);
 }
 
 static int fail_value(const struct opt_row *row, const char *name, const char *value,

@@ -5,6 +5,7 @@
 #include "cli/open.h"
 #include "cli/opts.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -92,6 +93,8 @@ static int measure_drive(struct plan *p, const struct gguf *g, struct sl_err *er
         return rc;
     rc = bench_probe_drive(f, request, (int)p->args->run.io_threads, DRIVE_SECONDS, &gb_s, err);
     io_file_close(&f);
+    if (rc == SL_E_UNSUPPORTED) /* a file in memory, or one that is tiny: no rate is known */
+        return SL_OK;
     p->rates.drive = gb_s * 1e9;
     return rc;
 }
@@ -131,6 +134,11 @@ static int estimate(const struct plan *p, uint64_t cache, struct forecast *out, 
     int rc = recorded_hit(p, cache, &run.hit, err);
     if (rc == SL_OK)
         forecast_make(&p->shape, &p->rates, &run, out);
+    if (!(p->rates.drive > 0)) {
+        out->load_s = (double)NAN;
+        if (e->streamed)
+            out->token_s = out->prompt_s = (double)NAN;
+    }
     return rc;
 }
 

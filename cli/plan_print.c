@@ -29,12 +29,12 @@ static void make_flags(const struct plan *p, char *out, size_t size)
     if (e->streamed)
         snprintf(cache, sizeof cache, " --cache-mb %.0f%s", floor(mib(e->cache_bytes)),
                  p->opt.direct ? "" : " --no-odirect");
-    snprintf(out, size, "%s%s -t %d%s -c %d --ubatch %d --dense-weights %s",
+    snprintf(out, size, "%s%s%s-t %d%s -c %d --ubatch %d --dense-weights %s",
              e->streamed            ? "--moe-stream"
              : p->info.n_expert > 0 ? "--no-moe-stream"
                                     : "",
-             cache, e->threads, e->pinned ? " --pin" : "", e->n_ctx, e->ubatch,
-             dense_name(e->dense_mode));
+             cache, e->streamed || p->info.n_expert > 0 ? " " : "", e->threads,
+             e->pinned ? " --pin" : "", e->n_ctx, e->ubatch, dense_name(e->dense_mode));
 }
 
 /* ---- Text ---- */
@@ -67,9 +67,29 @@ static void print_memory(const struct plan *p)
 
 static void print_rates(const struct plan *p)
 {
-    printf("machine\n  drive %.2f GB/s%s, memory %.1f GB/s with %d threads%s\n\n",
-           p->rates.drive / 1e9, p->args->drive > 0 ? " (given)" : "", p->rates.ram / 1e9,
+    char drive[48] = "not measured";
+    if (p->rates.drive > 0)
+        snprintf(drive, sizeof drive, "%.2f GB/s%s", p->rates.drive / 1e9,
+                 p->args->drive > 0 ? " (given)" : "");
+    printf("machine\n  drive %s, memory %.1f GB/s with %d threads%s\n\n", drive, p->rates.ram / 1e9,
            p->plan.threads, p->args->ram > 0 ? " (given)" : "");
+}
+
+static void print_speed(const struct plan *p)
+{
+    const struct forecast *f = &p->forecast;
+    if (isfinite(f->token_s))
+        printf("  %.1f token/s, first token of a prompt of %" PRId64 " tokens after %.1f s (%.0f "
+               "token/s)",
+               1 / f->token_s, p->args->n_prompt, f->prompt_s,
+               (double)p->args->n_prompt / f->prompt_s);
+    else
+        printf("  no speed");
+    if (isfinite(f->load_s))
+        printf(", loading %.1f s\n", f->load_s);
+    else
+        printf("; the file is small or in memory, and the drive's rate not known: --drive-gb-s "
+               "gives one\n");
 }
 
 static void print_estimate(const struct plan *p)
@@ -80,13 +100,11 @@ static void print_estimate(const struct plan *p)
         printf("  hit rate %.0f %% (%s): %.0f of %.0f MiB read per token\n", 100 * f->hit,
                p->trace ? "this recording" : "usual for such a share of the experts",
                f->read_bytes / MIB, mib(p->info.token_expert_bytes));
-    printf("  %.1f token/s, first token of a prompt of %" PRId64 " tokens after %.1f s (%.0f "
-           "token/s), loading %.1f s\n",
-           1 / f->token_s, p->args->n_prompt, f->prompt_s, (double)p->args->n_prompt / f->prompt_s,
-           f->load_s);
-    if (p->n_sizes > 0)
+    print_speed(p);
+    const int n_sizes = isfinite(f->token_s) ? p->n_sizes : 0;
+    if (n_sizes > 0)
         printf("\n  cache MiB   hit %%  MiB/token  token/s\n");
-    for (int i = 0; i < p->n_sizes; i++)
+    for (int i = 0; i < n_sizes; i++)
         printf("%s %10.0f %7.0f %10.0f %8.1f\n", p->sizes[i] == p->plan.cache_bytes ? " >" : "  ",
                mib(p->sizes[i]), 100 * p->by_size[i].hit, p->by_size[i].read_bytes / MIB,
                1 / p->by_size[i].token_s);
@@ -185,7 +203,8 @@ static void set_speed(json_t *j, const struct plan *p)
     json_object_set_new(j, "load_s", real(p->forecast.load_s));
     json_object_set_new(j, "prompt_tokens", json_integer(p->args->n_prompt));
     json_object_set_new(j, "prompt_bytes", real(p->forecast.prompt_bytes));
-    json_object_set_new(j, "drive_gb_s", real(p->rates.drive / 1e9));
+    json_object_set_new(j, "drive_gb_s",
+                        p->rates.drive > 0 ? real(p->rates.drive / 1e9) : json_null());
     json_object_set_new(j, "ram_gb_s", real(p->rates.ram / 1e9));
     json_object_set_new(j, "flags", json_string(flags));
     json_t *sizes = json_array();

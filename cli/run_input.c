@@ -28,6 +28,7 @@ struct input {
     size_t n_line, cap_line;
     bool skip; /* the line is too long: what is left of it is dropped */
     uint64_t number;
+    int errnum; /* why reading ended; 0: at the end of the input */
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t more;
@@ -207,6 +208,8 @@ static void *read_all(void *arg)
         ssize_t n = read(in->fd, buf, sizeof buf);
         if (n < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
+        if (n < 0)
+            in->errnum = errno;
         if (n <= 0)
             break;
         go = take_bytes(in, buf, (size_t)n);
@@ -297,14 +300,17 @@ bool input_cancelled(struct input *in)
     return yes;
 }
 
-void input_close(struct input **inp)
+int input_close(struct input **inp, struct sl_err *err)
 {
     struct input *in = *inp;
     *inp = NULL;
     if (in == NULL)
-        return;
+        return SL_OK;
     atomic_store(&in->quit, true);
     pthread_join(in->thread, NULL);
+    int rc = in->errnum == 0 ? SL_OK
+                             : err_sys(err, SL_E_IO, "standard input", in->errnum,
+                                       "cannot read requests from standard input");
     for (struct request *r = in->first, *next; r != NULL; r = next) {
         next = r->next;
         request_free(&r);
@@ -313,4 +319,5 @@ void input_close(struct input **inp)
     pthread_mutex_destroy(&in->lock);
     mem_free(in->line);
     mem_free(in);
+    return rc;
 }

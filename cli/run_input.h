@@ -21,6 +21,7 @@ int input_open(int fd, struct events *v, struct sl_session *session, const struc
 struct request *input_next(struct input *in);
 /* Was the running request cancelled? */
 bool input_cancelled(struct input *in);
-void input_close(struct input **in);
+/* Negative: the input ended because it could not be read. */
+int input_close(struct input **in, struct sl_err *err);
 
 #endif

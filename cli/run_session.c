@@ -210,6 +210,11 @@ int serve_requests(struct serve *s, struct sl_err *err)
         }
         request_free(&r);
     }
-    input_close(&in);
+    struct sl_err late;
+    int rc2 = input_close(&in, &late);
+    if (rc == SL_OK && rc2 < 0) {
+        *err = late;
+        return rc2;
+    }
     return rc == SL_OK ? events_check(s->events, err) : rc;
 }

@@ -150,6 +150,17 @@ run_cell() { # PASS MODEL NAME OPTIONS
     echo "cell $cell, pass $1, $3: ${speed:-failed}${speed:+ tok/s}" >&2
 }
 
+tab=$(printf '\t')
+for model; do
+    case $model in
+    *"$tab"* | *"
+"*)
+        echo "bench-matrix: a model's name with tabs or ends of lines cannot be listed: $model" >&2
+        exit 2
+        ;;
+    esac
+done
+
 plan=$dir/plan.tmp
 trap 'rm -f "$plan" "$plan.2"' EXIT
 trap 'exit 130' INT TERM
@@ -164,7 +175,6 @@ done >"$plan"
 }
 
 echo "cell,pass,model,config,options,waited_s,gave_up,temp_before_c,mem_available_before_mib,exit,tok_s,csv,metrics" >"$index"
-tab=$(printf '\t')
 pass=1
 while [ "$pass" -le "$passes" ]; do
     # On a descriptor of its own: what runs inside reads nothing of it.

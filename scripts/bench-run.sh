@@ -38,6 +38,7 @@ sample() {
     sensors_clock
     seconds=$((clock_cs - start_cs))
     sensors_rss "$pid"
+    [ "$rss_kib" != 0 ] || rss_kib='' # it has only begun
     sensors_read
     sensors_mib "$rss_kib"
     row=$((seconds / 100)).$((seconds / 10 % 10))$((seconds % 10)),$mib

@@ -64,6 +64,11 @@ struct planner {
     struct sl_err *err;
 };
 
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / (double)MIB;
+}
+
 static uint64_t saturating_sub(uint64_t a, uint64_t b)
 {
     return a > b ? a - b : 0;
@@ -116,18 +121,15 @@ static int refuse(struct planner *pl, uint64_t cache_min)
     sum_up(p);
     char experts[96] = "";
     if (p->streamed)
-        snprintf(experts, sizeof experts, ", experts in transit %llu, smallest cache %llu",
-                 (unsigned long long)(p->transit_bytes / MIB),
-                 (unsigned long long)(cache_min / MIB));
+        snprintf(experts, sizeof experts, ", experts in transit %.1f, least cache %.1f",
+                 mib(p->transit_bytes), mib(cache_min));
     return err_set(
         pl->err, SL_E_BUDGET, "memory",
-        "does not fit: needs %llu MiB (program %llu, dense weights %llu, KV cache of %d tokens "
-        "%llu, "
-        "compute buffers %llu%s), %s %llu MiB; %s",
-        (unsigned long long)((need + MIB - 1) / MIB), (unsigned long long)(p->base_bytes / MIB),
-        (unsigned long long)(p->dense_bytes / MIB), p->n_ctx,
-        (unsigned long long)(p->kv_bytes / MIB), (unsigned long long)(p->compute_bytes / MIB),
-        experts, pl->limit_is_ram ? "--ram allows" : "the machine can spare",
+        "does not fit: needs %llu MiB (program %.1f, dense weights %.1f, KV cache of %d tokens "
+        "%.1f, compute buffers %.1f%s), %s %llu MiB; %s",
+        (unsigned long long)((need + MIB - 1) / MIB), mib(p->base_bytes), mib(p->dense_bytes),
+        p->n_ctx, mib(p->kv_bytes), mib(p->compute_bytes), experts,
+        pl->limit_is_ram ? "--ram allows" : "the machine can spare",
         (unsigned long long)(pl->limit / MIB),
         p->streamed || pl->m->cfg.n_expert == 0
             ? "allow more memory, or give a smaller context (-c) or --ubatch"
@@ -277,9 +279,8 @@ static int choose_cache(struct planner *pl)
     if (p->cache_bytes && p->cache_bytes < pl->sizes.token_bytes)
         engine_note(
             pl->e,
-            "the expert cache (%llu MiB) is smaller than what one token routes (%llu MiB): %s",
-            (unsigned long long)(p->cache_bytes / MIB),
-            (unsigned long long)(pl->sizes.token_bytes / MIB),
+            "the expert cache (%.1f MiB) is smaller than what one token routes (%.1f MiB): %s",
+            mib(p->cache_bytes), mib(pl->sizes.token_bytes),
             cache_find_policy(o->cache_policy) == &cache_policy_lru
                 ? "least-recently-used replacement then hits nothing"
                 : "most experts are read for every token");

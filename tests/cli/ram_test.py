@@ -13,8 +13,8 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DATA = os.path.join(ROOT, "tests", "data")
 MIB = 1 << 20
-REFUSED = re.compile(r"^sluice: does not fit: needs (\d+) MiB \(program \d+, dense weights \d+, KV "
-                     r"cache of \d+ tokens \d+, compute buffers \d+.*\), --ram allows (\d+) MiB; ")
+REFUSED = re.compile(r"^sluice: does not fit: needs (\d+) MiB \((program [\d.]+, dense weights [\d.]+, KV "
+                     r"cache of \d+ tokens [\d.]+, compute buffers [\d.]+.*)\), --ram allows (\d+) MiB; ")
 MEMORY = re.compile(r"^memory: high-water mark ([\d.]+) MiB, RssAnon\+RssShmem peak ([\d.]+) MiB .*"
                     r"limit ([\d.]+) MiB$", re.M)
 failures = []
@@ -51,7 +51,8 @@ def check(command, folder, size, mapped, what):
         failures.append(f"{what}: held {peak / MIB:.1f} MiB\n{err}")
     refused = REFUSED.match(err.splitlines()[-1]) if err else None
     if code == 1 and refused:
-        if int(refused[2]) != size or int(refused[1]) <= size:
+        parts = sum(float(part.split()[-1]) for part in refused[2].split(", "))
+        if int(refused[3]) != size or int(refused[1]) <= size or not -0.4 < int(refused[1]) - parts < 1.4:
             failures.append(f"{what}: {err}")
         return None, peak
     report = MEMORY.search(err)
