@@ -53,14 +53,29 @@ ALWAYS_INLINE bool block_scale(__m256i top, float *d, __m256 *r)
     return true;
 }
 
+/* The products of other threads have read what is packed over now, so the lines lie in their caches
+ * too, and a store to each would wait until they have given it up. Hence lines are taken a while
+ * before they are written: n of them at p, as far as they lie before end. */
+#define OWN_BYTES 1280 /* taken at the beginning, and from then on so many ahead */
+
+ALWAYS_INLINE void own_lines(const void *p, size_t n, const void *end)
+{
+    for (const char *line = p; n-- > 0 && line < (const char *)end; line += 64)
+        __asm__ volatile("prefetchw %0" ::"m"(*line));
+}
+
 static bool pack_f32_avx2(const float *x, int n, void *dst)
 {
     const int full = n / 8 * 8;
+    const float *end = (const float *)dst + full;
     __m256i top = _mm256_setzero_si256();
     float *y = dst;
     uint32_t bits;
 
+    own_lines(y, OWN_BYTES / 64, end);
     for (int i = 0; i < full; i += 8) {
+        if (i % 16 == 0)
+            own_lines(y + i + OWN_BYTES / sizeof *y, 1, end);
         top = max_bits(top, x + i);
         _mm256_storeu_ps(y + i, _mm256_loadu_ps(x + i));
     }
@@ -79,11 +94,14 @@ static bool pack_f32_avx2(const float *x, int n, void *dst)
 static bool pack_q256_avx2(const float *x, int n, void *dst)
 {
     struct act_q256 *y = dst;
+    const struct act_q256 *end = y + n / 256;
 
-    for (int b = 0; b < n / 256; b++, x += 256, y++) {
+    own_lines(y, OWN_BYTES / 64, end);
+    for (; y < end; x += 256, y++) {
         __m256i top = _mm256_setzero_si256();
         __m256 r;
 
+        own_lines((const char *)y + OWN_BYTES, sizeof *y / 64, end);
         for (int i = 0; i < 256; i += 8)
             top = max_bits(top, x + i);
         if (!block_scale(top, &y->d, &r))
@@ -105,11 +123,14 @@ static bool pack_q256_avx2(const float *x, int n, void *dst)
 static bool pack_q32_avx2(const float *x, int n, void *dst)
 {
     struct act_q32 *y = dst;
+    const struct act_q32 *end = y + n / 32;
 
-    for (int b = 0; b < n / 32; b++, x += 32, y++) {
+    own_lines(y, OWN_BYTES / 64, end);
+    for (; y < end; x += 32, y++) {
         __m256i top = _mm256_setzero_si256(), q, s;
         __m256 r;
 
+        own_lines((const char *)y + OWN_BYTES, 1, end);
         for (int i = 0; i < 32; i += 8)
             top = max_bits(top, x + i);
         if (!block_scale(top, &y->d, &r))

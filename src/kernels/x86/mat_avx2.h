@@ -93,34 +93,25 @@ ALWAYS_INLINE void prefetch_bytes(const uint8_t *p, int bytes)
         _mm_prefetch((const char *)(p + i), _MM_HINT_T1);
 }
 
-/* A line that was dropped gets a second chance: it is asked for once as the line so many bytes
- * ahead, and again when the prefetches have come to it. The first time also fetches a coming page's
- * address. (docs/experiments.md; 1 to 64 KiB make no difference, 64 bytes do little.) */
-#define PREFETCH_TWICE 8192
-
-/* Prefetch the lines at p, and ahead of it, when v is there: the compiler moves free prefetches,
- * all of a block to its beginning. */
-#define PREFETCH_WITH(v, p)                                                                        \
-    __asm__("prefetcht1 %1\n\tprefetcht1 %2"                                                       \
-            : "+v"(v)                                                                              \
-            : "m"(*(const uint8_t *)(p)), "m"(*((const uint8_t *)(p) + PREFETCH_TWICE)))
-
 /* Rows are taken in groups that fill the SIMD lanes. While one group is multiplied, a coming group
  * is prefetched whole and in address order: that keeps the DRAM page streams few, where a prefetch
  * per row would open eight. How far ahead: whole groups, at least this many bytes (measured: 24 to
  * 150 KiB make no difference; 12 cost a tenth with rows of 2048 columns). */
 #define PREFETCH_AHEAD ((size_t)24 << 10)
 
-ALWAYS_INLINE size_t groups_ahead(size_t group_bytes)
+ALWAYS_INLINE size_t groups_ahead(size_t group_bytes, size_t least)
 {
-    return (PREFETCH_AHEAD + group_bytes - 1) / group_bytes * group_bytes;
+    return (least + group_bytes - 1) / group_bytes * group_bytes;
 }
 
-/* What to prefetch while the group at `at` is in work: a coming group, behind the last one the
- * caller's `next`; where there is nothing the group itself, which costs next to nothing. */
-ALWAYS_INLINE const uint8_t *prefetch_from(const struct mat_args *a, size_t at, size_t group_bytes)
+/* What to prefetch while the group at `at` is in work: a group at least `least` bytes ahead, behind
+ * the last one the caller's `next`; where there is nothing the group itself, which costs next to
+ * nothing. */
+ALWAYS_INLINE const uint8_t *prefetch_from(const struct mat_args *a, size_t at, size_t group_bytes,
+                                           size_t least)
 {
-    const size_t from = at + groups_ahead(group_bytes), end = (size_t)a->n_rows * a->row_bytes;
+    const size_t from = at + groups_ahead(group_bytes, least),
+                 end = (size_t)a->n_rows * a->row_bytes;
 
     if (from + group_bytes <= end)
         return a->w + from;
@@ -153,7 +144,7 @@ ALWAYS_INLINE void gemv_rows(const struct mat_args *a, int block_values, gemv_gr
         float *y = a->y + first;
         g.w = a->w + at;
         g.x = a->x;
-        g.prefetch = few ? g.w : prefetch_from(a, at, 8 * a->row_bytes);
+        g.prefetch = few ? g.w : prefetch_from(a, at, 8 * a->row_bytes, PREFETCH_AHEAD);
         for (int t = 0; t < a->n_tok; t++, y += a->y_stride) {
             const __m256 sums = group(&g);
             if (few)

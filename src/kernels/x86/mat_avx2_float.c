@@ -109,7 +109,7 @@ ALWAYS_INLINE void gemv_float(const struct mat_args *a, enum elem e)
     int r = 0;
 
     for (; r + 4 <= a->n_rows; r += 4, t.w += 4 * a->row_bytes, t.y += 4) {
-        t.prefetch = prefetch_from(a, (size_t)r * a->row_bytes, 4 * a->row_bytes);
+        t.prefetch = prefetch_from(a, (size_t)r * a->row_bytes, 4 * a->row_bytes, PREFETCH_AHEAD);
         tile_dot(&t, 4, 1, e);
     }
     t.prefetch = NULL;

@@ -59,7 +59,8 @@ void kernels_gemm_rows_avx2(const struct mat_args *a, const struct gemm_type *ty
         for (int r = 0; r < a->n_rows; r += 8) {
             const int first = r + 8 <= a->n_rows ? r : a->n_rows - 8;
             const size_t at = (size_t)first * a->row_bytes;
-            gemm_group(a, type, a->w + at, a->row_bytes, prefetch_from(a, at, 8 * a->row_bytes),
+            gemm_group(a, type, a->w + at, a->row_bytes,
+                       prefetch_from(a, at, 8 * a->row_bytes, PREFETCH_AHEAD),
                        a->x + (size_t)k * a->x_stride, n_tok,
                        a->y + (size_t)k * a->y_stride + (size_t)first, a->y_stride);
         }

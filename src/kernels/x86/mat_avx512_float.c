@@ -103,7 +103,8 @@ ALWAYS_INLINE void gemv_float(const struct mat_args *a, enum elem e)
 
     for (; r + GEMV_ROWS <= a->n_rows;
          r += GEMV_ROWS, t.w += GEMV_ROWS * a->row_bytes, t.y += GEMV_ROWS) {
-        t.prefetch = prefetch_from(a, (size_t)r * a->row_bytes, GEMV_ROWS * a->row_bytes);
+        t.prefetch = prefetch_from(a, (size_t)r * a->row_bytes, GEMV_ROWS * a->row_bytes,
+                                   PREFETCH_AHEAD);
         tile_dot(&t, GEMV_ROWS, 1, e);
     }
     t.prefetch = NULL;

@@ -245,7 +245,7 @@ static inline void gemm_wide(const struct mat_args *a, const struct gemm_type *t
                 p.w[g] = a->w + (size_t)first * a->row_bytes;
             }
             p.prefetch = prefetch_from(a, (size_t)(p.w[0] - a->w),
-                                       (size_t)(p.n_g * MAT_LANES) * a->row_bytes);
+                                       (size_t)(p.n_g * MAT_LANES) * a->row_bytes, NEAR_AHEAD);
             gemm_groups(&p, acc);
             store_rows(&p, acc);
         }

@@ -262,7 +262,7 @@ static inline void gemv_wide(const struct mat_args *a, struct block_size size, i
         vfloat acc[MAX_GEMV];
 
         g.l = lanes_at(a->w + at, a->row_bytes);
-        g.ahead = prefetch_from(a, at, MAT_LANES * a->row_bytes);
+        g.ahead = prefetch_from(a, at, MAT_LANES * a->row_bytes, NEAR_AHEAD);
         for (int t = 0; t < n; t++)
             acc[t] = V_OP(setzero_ps)();
         fn(&g, acc);
