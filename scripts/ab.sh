@@ -170,4 +170,20 @@ if [ "$same" = yes ]; then
 else
     echo "tokens: DIFFERENT in A and B: one of the options changes the text, or the sampling is not the same"
 fi
+# infer does not look at its answer as bench does: more than a quarter of its runs of four tokens seen before is a loop.
+if [ "$tokens" -ge 16 ] && ! grep -q 'ids repeat' "$work/warnings"; then
+    od -A n -v -t d4 "$work/A.ids" | awk -v n="$tokens" '
+        { for (i = 1; i <= NF; i++) id[++k] = $i }
+        END {
+            for (i = k > n ? k - n + 1 : 1; i + 3 <= k; i++) {
+                four = id[i] " " id[i + 1] " " id[i + 2] " " id[i + 3]
+                repeated += four in seen
+                seen[four] = 1
+                all++
+            }
+            if (all && 100 * repeated / all > 25)
+                printf "warning: the generated ids repeat (%.0f %% of the runs of four): a loop needs the same experts " \
+                    "again and again; use --temp 2 --seed 1, or --route-replay\n", 100 * repeated / all
+        }' >>"$work/warnings"
+fi
 sort -u "$work/warnings"

@@ -1,10 +1,11 @@
 #!/bin/sh
 # From nothing to two Markdown tables, ready to paste: this machine and its drive, and a model's speed on it by the
 # protocol of `sluice bench`.
-# usage: scripts/bench-report.sh [-o DIR] [-r RUNS] [-n TOKENS] [-s SECONDS] MODEL [options of sluice bench]
+# usage: scripts/bench-report.sh [-o DIR] [-r RUNS] [-n TOKENS] [-s SECONDS] [-m MINUTES] MODEL [options of sluice bench]
 #   -o  keep every record there: machine.txt, iobench.json, and of each run result-K.json, run-K.csv, run-K.metrics
 #   -r  runs of the protocol (3); the table has their median and range
 #   -n  tokens of each (256)      -s  seconds for each row of iobench (1)
+#   -m  no run after the first begins that would end later than so many minutes after the start (9)
 # Environment: as of bench-run.sh.
 set -eu
 here=${0%/*}
@@ -13,16 +14,17 @@ here=${0%/*}
 . "$here/bench-sensors.sh"
 
 usage() {
-    sed -n '/^# usage/,/^#   -n/p' "$0" | sed 's/^# //' >&2
+    sed -n '/^# usage/,/^#   -m/p' "$0" | sed 's/^# //' >&2
     exit 2
 }
-dir='' runs=3 tokens=256 seconds=1
-while getopts o:r:n:s: option; do
+dir='' runs=3 tokens=256 seconds=1 minutes=9
+while getopts o:r:n:s:m: option; do
     case $option in
     o) dir=$OPTARG ;;
     r) runs=$OPTARG ;;
     n) tokens=$OPTARG ;;
     s) seconds=$OPTARG ;;
+    m) minutes=$OPTARG ;;
     *) usage ;;
     esac
 done
@@ -33,7 +35,12 @@ shift
 case $runs in
 '' | *[!0-9]* | 0) echo "bench-report: -r: '$runs' is no number of runs" >&2 && exit 2 ;;
 esac
+case $minutes in
+'' | *[!0-9]* | ?????*) echo "bench-report: -m: '$minutes' is no number of minutes" >&2 && exit 2 ;;
+esac
 sensors_find_sluice "$here" || exit 2
+sensors_clock
+start_cs=$clock_cs
 root=${BENCH_ROOT:-}
 if [ -n "$dir" ]; then
     mkdir -p "$dir"
@@ -106,8 +113,15 @@ if ! "$sluice" iobench "$model" --seconds "$seconds" --in-flight 1,2,4,8 --json 
 fi
 
 : >"$dir/warnings.txt"
-k=1
+k=1 wanted=$runs longest_cs=0
 while [ "$k" -le "$runs" ]; do
+    sensors_clock
+    begin_cs=$clock_cs
+    if [ "$k" -gt 1 ] && [ $((begin_cs + longest_cs - start_cs)) -gt $((minutes * 6000)) ]; then
+        runs=$((k - 1))
+        echo "$runs of $wanted runs: another one would not have ended within $minutes minutes (-m)" >>"$dir/warnings.txt"
+        break
+    fi
     echo "bench-report: run $k of $runs" >&2
     if ! "$here/bench-run.sh" "$tokens" "$model" "$dir/run-$k.csv" "$dir/run-$k.metrics" "$@" --json \
         >"$dir/run-$k.out" 2>"$dir/run-$k.log"; then
@@ -119,6 +133,8 @@ while [ "$k" -le "$runs" ]; do
     rm "$dir/run-$k.out"
     awk '/^  "warnings": \[$/ { on = 1; next } on && /^  \]/ { exit } on { sub(/^ *"/, ""); sub(/",?$/, ""); print }' \
         "$dir/result-$k.json" >>"$dir/warnings.txt"
+    sensors_clock
+    if [ $((clock_cs - begin_cs)) -gt "$longest_cs" ]; then longest_cs=$((clock_cs - begin_cs)); fi
     k=$((k + 1))
 done
 

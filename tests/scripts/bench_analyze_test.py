@@ -306,6 +306,11 @@ def check_browser(browser):
     dom = dump_dom(browser, "probe.html", "profile")
     check('<pre id="probe">true,true,true,FLAG,5</pre>' in dom, f"the report in a browser: {dom[-400:]}")
     check("onerror=alert(1)&gt;" in dom and "<img src=\"x\"" not in dom, "a mark of the run became markup")
+    # A plot that is no picture is seen.
+    broken = re.sub(r"base64,.{9}", "base64,", text, count=1)
+    write("broken.html", re.sub(r"<meta http-equiv=[^>]*>", "", broken).replace("</body>", PROBE))
+    check('<pre id="probe">false,true,true,FLAG,5</pre>' in dump_dom(browser, "broken.html", "profile"),
+          "a plot that cannot be shown is not noticed")
 
 
 def check_real(program, emulator):

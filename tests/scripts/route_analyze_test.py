@@ -234,6 +234,10 @@ def check_page(browser):
     check(got["says"].startswith(f"layer 1, expert {hot['expert']}: {hot['uses']} uses"), got["says"])
     check(got["layer"].startswith("Layer 1: uses by generated") and got["chosen"] == "1", f"layer {got}")
     check(got["token"].startswith("position 6: ") and "Layer 1: reads" in got["map"], f"token {got}")
+    # What is looked for is not there when the page's script fails.
+    at = text.rindex("<script>") + len("<script>")
+    write("broken.html", text[:at] + "throw 1;" + text[at:])
+    check('data-ready="1"' not in dump_dom(browser, "broken.html", "profile"), "a broken script is not noticed")
     check("<title>Routing: &lt;/script&gt;" in dom and "<img" not in dom, "the model's name became markup")
 
 

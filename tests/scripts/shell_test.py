@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The measuring scripts: what they record and print, with recorded sensors, and what they refuse. Nothing about how
-fast anything is. One test per call: sensors, bench_run, ab, report, matrix."""
+fast anything is. One test per call: sensors, bench_run, ab, report, split_study,
+bare_pair, matrix."""
 import argparse
 import csv
 import json
@@ -150,12 +151,22 @@ def test_ab(program):
                    f"'{program}' run", "--", "-m", MODEL, "-p", "Once upon", "--temp", "1", "--ignore-eos", env=env,
                    cwd=d)
         check(p.returncode == 0 and "tokens: DIFFERENT" in p.stdout, f"other program: {p}")
+        check_ab_loop(program, env, d)
         p = script(SHELLS[0], "ab.sh", "-r", "1", "-B", "--cache-mb few", MODEL, env=env, cwd=d)
         check(p.returncode == 1 and "--cache-mb" in p.stderr, f"a run that fails: {p}")
         for args in ([], [MODEL], ["-r", "0", "-A", "x"], ["-n", "x", "-A", "x"], ["-z"]):
             p = script(SHELLS[0], "ab.sh", *args, env=env, cwd=d)
             check(p.returncode == 2 and not p.stdout, f"{args}: {p}")
         check(sorted(os.listdir(d)) == ["r.csv"], f"left {os.listdir(d)}")
+
+
+def check_ab_loop(program, env, d):
+    """A greedy answer behind ids that repeat goes on repeating them; one at a high temperature does not."""
+    for more, want in ((["--temp", "0"], True), (["--temp", "4", "--seed", "1"], False)):
+        p = script(SHELLS[0], "ab.sh", "-n", "600", "-w", "0", "-r", "1", "-A", "--cache-io-split 1", "-B",
+                   "--cache-io-split 4", "-a", f"'{program}' run", "--", "-m", MODEL, "-p", "aaaa", "--ignore-eos", *more,
+                   env=env, cwd=d)
+        check(p.returncode == 0 and ("warning: the generated ids repeat" in p.stdout) == want, f"loop, {more}: {p}")
 
 
 def check_ab_numbers(rows, cells):
@@ -201,9 +212,12 @@ def test_report(program):
                   both["drive, measured"].endswith("reads of 0.037 MiB"), both["drive, measured"])
             check(t[1][0][0] == "protocol 1, 2 runs of 24 tokens", f"{t[1][0]}")
             check_report_numbers(keep, both)
+            p = script(shell, "bench-report.sh", "-m", "0", "-n", "2", "-s", "0.02", MODEL, env=env)
+            check(p.returncode == 0 and tables(p.stdout)[1][0][0] == "protocol 1, 1 runs of 2 tokens" and
+                  "Warning: 1 of 3 runs: another one" in p.stdout, f"{shell}, no time: {p}")
         p = script(SHELLS[0], "bench-report.sh", "-s", "0.02", "no.gguf", env=env, cwd=d)
         check(p.returncode == 1 and not p.stdout and "no.gguf" in p.stderr, f"no model: {p}")
-        for args in ([], ["-r", "0", MODEL], ["-z", MODEL]):
+        for args in ([], ["-r", "0", MODEL], ["-m", "soon", MODEL], ["-z", MODEL]):
             check(script(SHELLS[0], "bench-report.sh", *args, env=env).returncode == 2, f"{args}")
 
 
@@ -221,6 +235,57 @@ def check_report_numbers(keep, both):
         direct = [r["gb_s"] for r in json.load(f)["rows"] if r["direct"]]
     if direct:
         check(both["drive, measured"].startswith(f"{max(direct):.3f} GB/s (direct"), both["drive, measured"])
+
+
+# ---- bench/split_study.sh ----
+
+def test_split_study(program):
+    study = os.path.join("..", "bench", "split_study.sh")
+    with tempfile.TemporaryDirectory() as d:
+        env = environment(program)
+        for shell in SHELLS:
+            p = script(shell, study, "-d", d, "-n", "20", "-w", "2", "-r", "2", "-t", "plain q3", "-s", "1 3", MODEL, "--temp",
+                       "2", "--seed", "1", env=env)
+            check(p.returncode == 0, f"{shell}: {p}")
+            t = tables(p.stdout)
+            check(len(t) == 2 and [r[:2] for r in t[0][2:]] == [["plain", "1"], ["plain", "3"], ["q3", "1"], ["q3", "3"]],
+                  f"{shell}: medians: {p.stdout}")
+            order = [["1", "1"], ["1", "3"], ["2", "3"], ["2", "1"]]
+            check([r[:3] for r in t[1][2:]] == [[tree, *o] for tree in ("plain", "q3") for o in order], f"runs: {p.stdout}")
+            for row in t[0][2:]:
+                rates = [float(r[3]) for r in t[1][2:] if [r[0], r[2]] == row[:2]]
+                check(abs(float(row[2]) - sum(rates) / 2) < 0.02, f"{shell}: median of {rates}: {row}")
+            check("warning" not in p.stdout and os.listdir(d) == [], f"{shell}: {p.stdout} {os.listdir(d)}")
+        p = script(SHELLS[0], study, "-d", d, "-n", "4", "-w", "0", "-r", "1", "-t", "2bit", "no.gguf", env=env)
+        check(p.returncode == 1 and "no.gguf" in p.stderr and not p.stdout and os.listdir(d) == [], f"no model: {p}")
+        for args in ([], ["-t", "5bit", MODEL], ["-s", "one", MODEL], ["-z", MODEL]):
+            check(script(SHELLS[0], study, *args, env=env).returncode == 2, f"{args}")
+
+
+# ---- bench/bare_pair.py ----
+
+def test_bare_pair(program):
+    build = os.path.dirname(os.path.dirname(program))
+    if not os.path.exists(os.path.join(build, "bench", "bare_read")):
+        print("bare_read is not built")
+        sys.exit(77)
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "layer")
+        with open(path, "wb") as f:
+            f.write(bytes(8 * 12288))
+        for dest in ("thread", "slots"):
+            p = subprocess.run([sys.executable, os.path.join(ROOT, "bench", "bare_pair.py"), path, "--threads", "1,3",
+                                "--split", "2", "--experts", "8", "--rounds", "2", "--passes", "2", "--dest", dest, "--build",
+                                build], capture_output=True, text=True, timeout=120, check=False)
+            t = tables(p.stdout)
+            check(p.returncode == 0 and len(t) == 1 and [r[:3] for r in t[0][2:]] == [["1", "2", dest], ["3", "2", dest]],
+                  f"{dest}: {p}")
+            check(all(float(c.split()[0]) > 0 for r in t[0][2:] for c in r[3:6]), f"{dest}: {p.stdout}")
+        for args in (["few"], [path, "8", "12288", "12289", "1", "1", "0", "1", "1", "thread"],
+                     [path, "9", "12288", "12288", "1", "1", "0", "1", "1", "slots"]):
+            p = subprocess.run([os.path.join(build, "bench", "bare_read"), *args], capture_output=True, text=True, timeout=60,
+                               check=False)
+            check(p.returncode != 0 and p.stderr and not p.stdout, f"{args}: {p}")
 
 
 # ---- bench-matrix.sh ----
