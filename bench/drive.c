@@ -297,8 +297,9 @@ int bench_measure_drive(const struct bench_places *p, const struct bench_drive_s
             if (err)
                 *err = s.err;
         } else if (out->reads == 0) {
-            rc = nothing_to_read(err, "every place is in the page cache and stays there; nothing "
-                                      "of the drive can be measured by buffered reads");
+            rc = nothing_to_read(err, "every place is in the page cache and stays there (a file "
+                                      "just written leaves it after `sync`); nothing of the drive "
+                                      "can be measured by buffered reads");
         }
     }
     close_session(&s);

@@ -1,5 +1,6 @@
 /* bench_result.c: what `sluice bench MODEL` prints, and what speaks against its numbers. */
 #include "cli/bench.h"
+#include "cli/json_text.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -99,8 +100,9 @@ static void add_number(void *user, const char *key, double value)
 static json_t *json_model(const struct bench_outcome *o)
 {
     const struct sl_model_info *m = &o->report->info;
-    return json_pack("{s:s,s:s,s:s,s:i,s:i,s:i,s:I,s:I,s:I,s:I}", "path", o->args->run.model,
-                     "arch", m->arch, "model_name", m->name != NULL ? m->name : "", "n_layer",
+    return json_pack("{s:o,s:o,s:o,s:i,s:i,s:i,s:I,s:I,s:I,s:I}", "path",
+                     json_text_make(o->args->run.model), "arch", json_text_make(m->arch),
+                     "model_name", json_text_make(m->name != NULL ? m->name : ""), "n_layer",
                      m->n_layer, "n_expert", m->n_expert, "n_expert_used", m->n_expert_run,
                      "file_bytes", (json_int_t)m->file_bytes, "dense_bytes",
                      (json_int_t)m->dense_bytes, "expert_bytes", (json_int_t)m->expert_bytes,
@@ -111,13 +113,14 @@ static json_t *json_plan(const struct bench_outcome *o)
 {
     const struct sl_engine_plan *p = &o->report->plan;
     const struct run_args *a = &o->args->run;
-    return json_pack("{s:b,s:b,s:s,s:s,s:s,s:i,s:b,s:i,s:b,s:I,s:s,s:i,s:i,s:I,s:s}", "streamed",
-                     p->streamed, "o_direct", p->direct, "o_direct_note", p->direct_note,
-                     "io_engine", p->streamed ? p->io_engine : "", "cpu_level", p->cpu_level,
-                     "threads", p->threads, "pinned", p->pinned, "io_threads", (int)a->io_threads,
-                     "overlap", a->overlap != 0, "cache_bytes", (json_int_t)p->cache_bytes,
-                     "dense_weights", dense_name(p->dense_mode), "n_ctx", p->n_ctx, "ubatch",
-                     p->ubatch, "limit_bytes", (json_int_t)p->limit_bytes, "marks", p->marks);
+    return json_pack("{s:b,s:b,s:o,s:s,s:s,s:i,s:b,s:i,s:b,s:I,s:s,s:i,s:i,s:I,s:o}", "streamed",
+                     p->streamed, "o_direct", p->direct, "o_direct_note",
+                     json_text_make(p->direct_note), "io_engine", p->streamed ? p->io_engine : "",
+                     "cpu_level", p->cpu_level, "threads", p->threads, "pinned", p->pinned,
+                     "io_threads", (int)a->io_threads, "overlap", a->overlap != 0, "cache_bytes",
+                     (json_int_t)p->cache_bytes, "dense_weights", dense_name(p->dense_mode),
+                     "n_ctx", p->n_ctx, "ubatch", p->ubatch, "limit_bytes",
+                     (json_int_t)p->limit_bytes, "marks", json_text_make(p->marks));
 }
 
 bool bench_print_outcome_json(const struct bench_outcome *o)
@@ -129,11 +132,12 @@ bool bench_print_outcome_json(const struct bench_outcome *o)
     report_each_number(&s, add_number, result);
     list_doubts(o, &d);
     for (int i = 0; i < d.n; i++)
-        json_array_append_new(warnings, json_string(d.text[i]));
-    json_t *j = json_pack("{s:s,s:i,s:b,s:s,s:o,s:o,s:o,s:o,s:o}", "version", SL_VERSION,
+        json_array_append_new(warnings, json_text_make(d.text[i]));
+    json_t *j = json_pack("{s:s,s:i,s:b,s:o,s:o,s:o,s:o,s:o,s:o}", "version", SL_VERSION,
                           "protocol", PROTOCOL, "fixed_prompt", o->fixed_prompt, "changed",
-                          o->changed, "model", json_model(o), "plan", json_plan(o), "result",
-                          result, "repeat_pct", number(o->repeat_pct), "warnings", warnings);
+                          json_text_make(o->changed), "model", json_model(o), "plan", json_plan(o),
+                          "result", result, "repeat_pct", number(o->repeat_pct), "warnings",
+                          warnings);
     const bool ok = j != NULL && json_dumpf(j, stdout, JSON_INDENT(2)) == 0 &&
                     putchar('\n') != EOF && fflush(stdout) == 0;
     json_decref(j);

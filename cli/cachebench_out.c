@@ -1,5 +1,6 @@
 /* cachebench_out.c: what `sluice cachebench` prints and writes. */
 #include "cli/cachebench.h"
+#include "cli/json_text.h"
 #include "cli/outfile.h"
 
 #include "sluice.h"
@@ -163,8 +164,8 @@ static json_t *json_head(const struct cachebench_report *r)
 {
     const struct cachebench_source *s = r->source;
     const struct cachebench_args *a = r->args;
-    return json_pack("{s:s,s:s,s:s,s:o,s:I,s:s,s:b,s:i,s:I}", "version", SL_VERSION, "file",
-                     s->path, "what", s->what, "layer",
+    return json_pack("{s:s,s:o,s:s,s:o,s:I,s:s,s:b,s:i,s:I}", "version", SL_VERSION, "file",
+                     json_text_make(s->path), "what", s->what, "layer",
                      s->layer >= 0 ? json_integer(s->layer) : json_null(), "expert_bytes",
                      (json_int_t)s->expert_bytes, "dest", dest_name(a), "hugepages", a->huge != 0,
                      "warmup", (int)a->warmup, "seed", (json_int_t)a->seed);

@@ -1,30 +1,15 @@
 /* info_json.c: `sluice info --json`. Integers alone, so that no locale can touch them. */
 #include "cli/info.h"
+#include "cli/json_text.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Null for no string. Bytes that are no UTF-8 become '?': JSON has no way to write them. */
 static json_t *json_text(struct gguf_str s)
 {
-    if (!s.p)
-        return json_null();
-    json_t *j = json_stringn(s.p, s.n);
-    if (j)
-        return j;
-    char *copy = malloc(s.n + 1);
-    for (size_t i = 0; copy && i < s.n; i++)
-        copy[i] = (unsigned char)s.p[i] < 0x80 ? s.p[i] : '?';
-    j = copy ? json_stringn(copy, s.n) : NULL;
-    free(copy);
-    return j;
-}
-
-static json_t *json_cstr(const char *s)
-{
-    return json_text((struct gguf_str){s, strlen(s)});
+    return json_text_make_n(s.p, s.n);
 }
 
 static json_t *json_dim(const struct dim *d)
@@ -52,9 +37,9 @@ static json_t *json_shards(const struct info *f)
 {
     json_t *all = json_array();
     for (int i = 0; i < gguf_n_shards(f->g); i++)
-        json_array_append_new(all,
-                              json_pack("{s:o,s:I}", "path", json_cstr(gguf_shard_path(f->g, i)),
-                                        "bytes", (json_int_t)gguf_shard_size(f->g, i)));
+        json_array_append_new(all, json_pack("{s:o,s:I}", "path",
+                                             json_text_make(gguf_shard_path(f->g, i)), "bytes",
+                                             (json_int_t)gguf_shard_size(f->g, i)));
     return all;
 }
 
@@ -67,7 +52,7 @@ static json_t *json_tensors(const struct info *f)
         for (int d = 0; d < t->n_dims; d++)
             json_array_append_new(shape, json_integer((json_int_t)t->dims[d]));
         json_array_append_new(
-            all, json_pack("{s:o,s:s,s:o,s:I,s:I,s:i,s:b}", "name", json_cstr(t->name), "type",
+            all, json_pack("{s:o,s:s,s:o,s:I,s:I,s:i,s:b}", "name", json_text_make(t->name), "type",
                            quant_type_info(t->type)->name, "shape", shape, "bytes",
                            (json_int_t)t->bytes, "offset", (json_int_t)t->offset, "shard", t->shard,
                            "expert", info_is_expert(t)));

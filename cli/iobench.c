@@ -292,10 +292,17 @@ static int measure_direct(struct iobench *b, const struct source *s, struct sl_e
 static int measure_buffered(struct iobench *b, const struct source *s, struct sl_err *err)
 {
     const struct iobench_plan *p = b->plan;
+    struct sl_err why;
     int rc = 0, step = p->n_in_flight > 1 ? p->n_in_flight - 1 : 1;
     for (int e = 0; rc == 0 && e < p->n_engines; e++)
         for (int i = 0; rc == 0 && i < p->n_in_flight; i += step)
-            rc = measure(b, s, p->engine[e], p->in_flight[i], false, err);
+            rc = measure(b, s, p->engine[e], p->in_flight[i], false, &why);
+    if (rc == SL_E_UNSUPPORTED) { /* pages that stay: they are mapped, or not yet written */
+        snprintf(b->report.buffered_note, sizeof b->report.buffered_note, "%s", why.msg);
+        return 0;
+    }
+    if (rc < 0)
+        *err = why;
     return rc;
 }
 

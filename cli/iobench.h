@@ -15,6 +15,7 @@ struct iobench_report {
     bool experts; /* the places are a model's experts; else pieces of a file */
     const struct bench_places *places;
     const char *direct_note; /* why no direct reads; "" */
+    char buffered_note[640]; /* why no buffered ones beside direct ones; "" */
     struct bench_drive_row row[IOBENCH_MAX_ROWS];
     bool wanted_direct[IOBENCH_MAX_ROWS];
     int n_rows;

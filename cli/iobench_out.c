@@ -1,5 +1,6 @@
 /* iobench_out.c: what `sluice iobench` prints. */
 #include "cli/iobench.h"
+#include "cli/json_text.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -88,6 +89,8 @@ void iobench_print_end(const struct iobench_report *r)
             printf("%s, %s: flat from %d in flight (%.3f GB/s is %.0f %% of the best or more)\n",
                    flat->engine, row_kind(flat), flat->in_flight, flat->gb_s, 100 * IOBENCH_FLAT);
     }
+    if (*r->buffered_note)
+        printf("buffered reads were not measured: %s\n", r->buffered_note);
     if (r->again_ratio > IOBENCH_AGAIN)
         printf("! read again, the same places came %.2f times as fast: a cache below the file "
                "system has them, and no direct row is the drive's own rate\n",
@@ -123,12 +126,13 @@ bool iobench_print_json(const struct iobench_report *r)
                                   json_pack("{s:s,s:b,s:i,s:f}", "engine", f->engine, "direct",
                                             f->direct, "in_flight", f->in_flight, "gb_s", f->gb_s));
     }
-    json_t *all = json_pack("{s:s,s:b,s:I,s:I,s:I,s:I,s:i,s:s,s:f,s:f,s:o,s:o}", "file", r->path,
-                            "experts", r->experts, "places", (json_int_t)p->n, "bytes",
-                            (json_int_t)p->bytes, "read_bytes_mean", (json_int_t)p->bytes_mean,
-                            "read_bytes_most", (json_int_t)p->bytes_most, "together", p->group,
-                            "no_direct", r->direct_note, "copy_gb_s", r->copy_gb_s, "again_ratio",
-                            r->again_ratio, "rows", rows, "flat", flat);
+    json_t *all = json_pack(
+        "{s:o,s:b,s:I,s:I,s:I,s:I,s:i,s:o,s:o,s:f,s:f,s:o,s:o}", "file", json_text_make(r->path),
+        "experts", r->experts, "places", (json_int_t)p->n, "bytes", (json_int_t)p->bytes,
+        "read_bytes_mean", (json_int_t)p->bytes_mean, "read_bytes_most", (json_int_t)p->bytes_most,
+        "together", p->group, "no_direct", json_text_make(r->direct_note), "no_buffered",
+        json_text_make(r->buffered_note), "copy_gb_s", r->copy_gb_s, "again_ratio", r->again_ratio,
+        "rows", rows, "flat", flat);
     bool good = all && json_dumpf(all, stdout, JSON_INDENT(2)) == 0 && putchar('\n') != EOF &&
                 fflush(stdout) == 0;
     json_decref(all);

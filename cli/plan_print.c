@@ -1,4 +1,5 @@
 /* plan_print.c: a plan as text and as JSON. */
+#include "cli/json_text.h"
 #include "cli/plan.h"
 
 #include <inttypes.h>
@@ -222,7 +223,7 @@ static void set_refusal(json_t *j, const struct plan *p)
                                        "drive_gb_s", "ram_gb_s",        "flags"};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++)
         json_object_set_new(j, none[i], json_null());
-    json_object_set_new(j, "why", json_string(p->refused.msg));
+    json_object_set_new(j, "why", json_text_make(p->refused.msg));
     json_t *ways = json_array();
     for (int i = 0; i < p->n_ways; i++)
         json_array_append_new(ways, json_string(p->ways[i].flags));
@@ -233,7 +234,7 @@ void plan_print_json(const struct plan *p)
 {
     const struct sl_engine_plan *e = &p->plan;
     json_t *j = json_pack("{s:b,s:b}", "fits", p->fits, "streamed", e->streamed);
-    json_object_set_new(j, "arch", json_string(p->info.arch));
+    json_object_set_new(j, "arch", json_text_make(p->info.arch));
     json_object_set_new(j, "base_bytes", bytes(e->base_bytes));
     json_object_set_new(j, "dense_bytes", bytes(e->dense_bytes));
     json_object_set_new(j, "kv_bytes", bytes(e->kv_bytes));

@@ -1,5 +1,6 @@
 /* ppl.c: `sluice ppl`: how well a model foretells a text that is given to it. */
 #include "cli/commands.h"
+#include "cli/json_text.h"
 #include "cli/open.h"
 #include "cli/report.h"
 #include "cli/stop.h"
@@ -124,7 +125,7 @@ static void print_json(const struct ppl *p, const struct sl_scores *s, double hi
                           s->nll, "ppl", s->ppl, "hit", hit, "windows", (json_int_t)p->n_windows,
                           "ctx", p->plan.n_ctx, "step", p->args->step != 0);
     if (p->plan.marks[0])
-        json_object_set_new(j, "marks", json_string(p->plan.marks));
+        json_object_set_new(j, "marks", json_text_make(p->plan.marks));
     char *text = json_dumps(j, 0);
     puts(text ? text : "{}");
     free(text);
