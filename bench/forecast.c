@@ -1,6 +1,8 @@
 /* forecast.c: the arithmetic; see forecast.h. */
 #include "bench/forecast.h"
 
+#include "base/clock.h"
+#include "base/mem.h"
 #include "bench/parts.h"
 
 #include <math.h>
@@ -34,18 +36,46 @@ static double read_seconds(const struct forecast_weights *w, const struct foreca
 
 /* Shares of the bank and hits in percent, the mean of two recorded models. Cold misses of the
  * recordings (3.2 % of their accesses) are taken out: they end as a text goes on. */
-double forecast_hit(double share)
+double forecast_hit(double share, double used)
 {
     static const double at[] = {0, 0.03, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 1};
     static const double hit[] = {0,     0.327, 0.445, 0.631, 0.739, 0.813,
                                  0.870, 0.914, 0.968, 0.991, 0.998, 1};
     enum { N = sizeof at / sizeof *at };
-    if (!(share > 0))
+    if (!(share > 0) || !(used > 0))
         return 0;
+    if (share >= 1)
+        return 1;
+    const double recorded = 8.0 / 128, even = share;
+    share *= recorded / used;
     for (int i = 1; i < N; i++)
         if (share <= at[i])
-            return hit[i - 1] + (hit[i] - hit[i - 1]) * (share - at[i - 1]) / (at[i] - at[i - 1]);
+            return fmax(even, hit[i - 1] + (hit[i] - hit[i - 1]) * (share - at[i - 1]) /
+                                               (at[i] - at[i - 1]));
     return 1;
+}
+
+/* Seconds until n experts of a layer have come. */
+static double arrive_seconds(const struct forecast_rates *r, const struct forecast_run *run, int n,
+                             double expert_bytes)
+{
+    const double rounds = run->in_flight > 0 ? ceil((double)n * run->parts / run->in_flight) : 1;
+    return r->drive > 0 ? fmax(n * expert_bytes / r->drive, rounds * r->latency) : 0;
+}
+
+/* The routed part of a layer: k experts, each of which takes `one` to multiply. */
+static double layer_seconds(const struct forecast_rates *r, const struct forecast_run *run, int k,
+                            double hit, double one, double expert_bytes, double *read_s)
+{
+    double s = 0;
+    for (int n = 0; n <= k; n++) {
+        const double ways = lgamma(k + 1.0) - lgamma(n + 1.0) - lgamma(k - n + 1.0);
+        const double p = exp(ways) * pow(1 - hit, n) * pow(hit, k - n);
+        const double read = n > 0 ? arrive_seconds(r, run, n, expert_bytes) : 0;
+        s += p * (fmax(read, (k - n) * one) + (n > 0 ? one : 0));
+        *read_s += p * read;
+    }
+    return s;
 }
 
 static void decode(const struct forecast_shape *s, const struct forecast_rates *r,
@@ -62,16 +92,13 @@ static void decode(const struct forecast_shape *s, const struct forecast_rates *
         return;
     }
     out->hit = run->hit >= 0 ? run->hit
-                             : forecast_hit((double)run->cache_bytes / all_bytes(&s->bank));
+                             : forecast_hit((double)run->cache_bytes / all_bytes(&s->bank), used);
     out->read_bytes = routed * (1 - out->hit);
-    out->read_s = r->drive > 0 ? out->read_bytes / r->drive : 0;
-    /* Misses come in layers, not evenly: a layer with n of them has read time n, the same mean. */
-    const double hits_s = multiply * out->hit;
-    const double any = 1 - pow(out->hit, s->top_k); /* layers in which something is missed */
-    const double one = multiply / s->n_layer / s->top_k;
-    /* Where layers without a miss only compute, and the others wait for the longer of both. */
-    const double wait = out->read_s > any * hits_s ? out->read_s : any * hits_s;
-    out->token_s += (1 - any) * hits_s + wait + any * s->n_layer * one;
+    const double experts = (double)s->n_layer * s->top_k;
+    double read = 0;
+    out->token_s += s->n_layer * layer_seconds(r, run, s->top_k, out->hit, multiply / experts,
+                                               routed / experts, &read);
+    out->read_s = s->n_layer * read;
 }
 
 /* ---- Prompt ---- */
@@ -111,7 +138,10 @@ static void prompt(const struct forecast_shape *s, const struct forecast_rates *
     }
     if (r->fma > 0)
         compute += s->attention_macs * n * n / 2 / r->fma;
-    compute += read_seconds(&s->head, r);
+    compute += read_seconds(&s->head, r) + chunks * (s->n_block * BLOCK_S + TOKEN_S);
+    if (r->touch > 0) /* buffers, keys and values are used for the first time */
+        compute += ((double)run->batch_bytes * width / run->ubatch + (double)run->kv_bytes * n) /
+                   r->touch;
     out->prompt_s = compute;
     if (!run->streamed || s->n_expert == 0)
         return;
@@ -119,7 +149,7 @@ static void prompt(const struct forecast_shape *s, const struct forecast_rates *
     const double again = kept > 1 ? 0 : reached * (1 - kept);
     out->prompt_bytes = all_bytes(&s->bank) * (reached + (chunks - 1) * again);
     const double read_s = r->drive > 0 ? out->prompt_bytes / r->drive : 0;
-    out->prompt_s = compute > read_s ? compute : read_s;
+    out->prompt_s = fmax(compute, fmax(read_s, chunks * s->n_layer * r->latency));
 }
 
 void forecast_make(const struct forecast_shape *s, const struct forecast_rates *r,
@@ -139,6 +169,7 @@ void forecast_make(const struct forecast_shape *s, const struct forecast_rates *
 #define PROBE_COLS 2048
 /* Where memory is not to be measured: a buffer that is quickly filled. */
 #define UNUSED_BYTES ((uint64_t)32 << 20)
+#define TOUCH_BYTES  ((size_t)32 << 20)
 
 static void take(const struct bench_result *b, struct forecast_rates *out, enum quant_type type)
 {
@@ -164,6 +195,20 @@ static void take_all(const struct bench_report *r, const struct bench_plan *p,
     out->fma = bench_find_peak(r, BENCH_FMA, r->level, p->threads[0]);
 }
 
+/* Pages are given, zeroed, one by one. 0: there is no memory. */
+static double measure_touch(void)
+{
+    volatile uint8_t *p = mem_map(TOUCH_BYTES, 0);
+    if (!p)
+        return 0;
+    const double begin = clock_now();
+    for (size_t i = 0; i < TOUCH_BYTES; i += mem_page_size())
+        p[i] = 1;
+    const double s = clock_now() - begin;
+    mem_unmap((void *)p, TOUCH_BYTES);
+    return s > 0 ? (double)TOUCH_BYTES / s : 0;
+}
+
 int forecast_measure(const struct forecast_shape *s, int threads, double ram,
                      struct forecast_rates *out, struct sl_err *err)
 {
@@ -187,7 +232,8 @@ int forecast_measure(const struct forecast_shape *s, int threads, double ram,
     struct bench_report r = {0};
     int rc = bench_run(&p, NULL, NULL, &r, err);
     if (rc == 0) {
-        *out = (struct forecast_rates){.drive = out->drive};
+        *out = (struct forecast_rates){
+            .drive = out->drive, .latency = out->latency, .touch = measure_touch()};
         take_all(&r, &p, out);
     }
     if (rc == 0 && ram > 0) {

@@ -8,7 +8,10 @@
  *                                  + one expert / R if anything was missed ]  +  keys and values /
  * R
  *
- * where each R is the rate at which the kernels of that matrix's type read weights from memory. */
+ * where each R is the rate at which the kernels of that matrix's type read weights from memory, and
+ * the sum is a mean over how many of a layer's experts are missed, each hit being a draw of its
+ * own. Few small reads take as long as one of them does alone, however fast the drive is with many.
+ */
 #ifndef BENCH_FORECAST_H
 #define BENCH_FORECAST_H
 
@@ -31,7 +34,9 @@ struct forecast_shape {
 };
 struct forecast_rates {
     double ram;               /* bytes per second, all threads */
-    double drive;             /* likewise; 0: nothing is read */
+    double drive;             /* likewise, with all reads in flight; 0: nothing is read */
+    double latency;           /* seconds of a read that is alone; 0: not known */
+    double touch;             /* bytes per second of memory used for the first time; 0: not known */
     double gemv[QT_COUNT];    /* bytes of weights per second from memory; 0: not measured */
     double gemm[2][QT_COUNT]; /* multiply-adds per second with FORECAST_FEW, _MANY tokens */
     double fma;               /* multiply-adds of binary32 per second; attention */
@@ -48,10 +53,13 @@ int forecast_measure(const struct forecast_shape *s, int threads, double ram,
 struct forecast_run {
     uint64_t cache_bytes; /* of experts; at least the bank: resident */
     bool streamed;
-    double hit; /* share of a decoded token's experts in the cache; <0: forecast_hit */
+    double hit;    /* share of a decoded token's experts in the cache; <0: forecast_hit */
+    int in_flight; /* reads under way at most; 0: no bound */
+    int parts;     /* reads per expert */
     int n_prompt, ubatch;
-    uint64_t kv_bytes;   /* of one token */
-    uint64_t load_bytes; /* read before the prompt */
+    uint64_t kv_bytes;    /* of one token */
+    uint64_t batch_bytes; /* buffers of a batch of ubatch tokens */
+    uint64_t load_bytes;  /* read before the prompt */
 };
 struct forecast {
     double hit;             /* 0..1 */
@@ -63,9 +71,10 @@ struct forecast {
 void forecast_make(const struct forecast_shape *s, const struct forecast_rates *r,
                    const struct forecast_run *run, struct forecast *out);
 
-/* Share of the experts that a decoded token finds in a cache which holds this share of the bank,
- * with the default policy: what recorded routing of models with 128 experts gave
- * (docs/cache-policy.md), without the misses that only come first. */
-double forecast_hit(double share);
+/* Share of the experts that a decoded token finds in a cache which holds this share of the bank of
+ * a model that uses `used` (0 to 1) of its experts per token, with the default policy: what
+ * recorded routing of models that use 8 of 128 gave (docs/cache-policy.md), without the misses that
+ * only come first. Caches are compared by how many tokens' experts they hold. */
+double forecast_hit(double share, double used);
 
 #endif

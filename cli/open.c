@@ -56,21 +56,11 @@ static void on_cache_change(void *user, const struct sl_cache_change *c)
 int open_engine(const struct run_args *a, struct events *v, struct sl_engine **out,
                 struct sl_err *err)
 {
-    static char path[4096]; /* stop_on_bad_map keeps it */
-    const char *model = a->model;
+    const char *model;
     *out = NULL;
-    if (model == NULL)
-        model = env_default_model(path, sizeof path);
-    if (model == NULL)
-        return err_set(err, SL_E_ARG, "--model",
-                       "no model: give -m FILE, or set SLUICE_MODEL to one");
-    static char found[4096]; /* likewise */
-    if (model_path_is_dir(model)) {
-        int bad = model_path_find(model, found, sizeof found, err);
-        if (bad < 0)
-            return bad;
-        model = found;
-    }
+    int found = open_find_path(a->model, &model, err);
+    if (found < 0)
+        return found;
     struct sl_engine_options opt;
     static struct progress p; /* the engine keeps it */
     p = (struct progress){.events = v, .bar = isatty(STDERR_FILENO), .shown = -1};
@@ -87,16 +77,24 @@ int open_engine(const struct run_args *a, struct events *v, struct sl_engine **o
     return rc;
 }
 
+int open_find_path(const char *named, const char **out, struct sl_err *err)
+{
+    static char path[4096], found[4096];
+    *out = named != NULL ? named : env_default_model(path, sizeof path);
+    if (*out == NULL)
+        return err_set(err, SL_E_ARG, "--model",
+                       "no model: give -m FILE, or set SLUICE_MODEL to one");
+    if (!model_path_is_dir(*out))
+        return SL_OK;
+    int rc = model_path_find(*out, found, sizeof found, err);
+    *out = found;
+    return rc;
+}
+
 int open_find_model(const struct opt_seen *seen, const char *given, const char **out,
                     struct sl_err *err)
 {
-    static char path[4096];
     if (seen->n_operands > 0 && given != NULL)
         return err_set(err, SL_E_ARG, "--model", "--model and the operand both name a model");
-    *out = seen->n_operands > 0 ? seen->operands[0] : given;
-    if (*out == NULL)
-        *out = env_default_model(path, sizeof path);
-    if (*out == NULL)
-        return err_set(err, SL_E_ARG, "--model", "no model: name one, or set SLUICE_MODEL to one");
-    return SL_OK;
+    return open_find_path(seen->n_operands > 0 ? seen->operands[0] : given, out, err);
 }

@@ -6,14 +6,18 @@
 
 struct events;
 
+/* The file of a model: as named (of a directory, the model in it), or where nothing is, the
+ * environment's or the default. Once per process: the path stays known for a message
+ * (stop_on_bad_map). *out may be named's place. */
+int open_find_path(const char *named, const char **out, struct sl_err *err);
+
 /* Open the model of -m, the environment or the default. Progress (on a terminal) and notes go to
- * standard error, and as events to v unless it is NULL. Once per process: the path stays known for
- * a message (stop_on_bad_map). */
+ * standard error, and as events to v unless it is NULL. Once per process. */
 int open_engine(const struct run_args *a, struct events *v, struct sl_engine **out,
                 struct sl_err *err);
 
 /* The model of a command whose operand, or -m (given), or else the environment or the default names
- * it. *out may be given's place. Once per process likewise. */
+ * it, as open_find_path. */
 int open_find_model(const struct opt_seen *seen, const char *given, const char **out,
                     struct sl_err *err);
 

@@ -12,7 +12,7 @@
 
 #include "base/err.h"
 #include "bench/drive.h"
-#include "io/file.h"
+#include "io/drives.h"
 #include "telemetry/replay.h"
 
 #define DRIVE_SECONDS 1.0
@@ -73,29 +73,78 @@ static void on_note(void *user, const char *line)
 
 /* ---- Rates ---- */
 
-/* Reads of the size of an expert's matrix, as a run would make them; the largest part stands for a
- * split model. */
+/* The rate with all reads in flight, and the time of one that is alone. */
+static int probe_file(const struct plan *p, const char *path, uint64_t request, double seconds,
+                      double *rate, double *latency, struct sl_err *err)
+{
+    struct io_file *f;
+    double many, one;
+    int rc = io_file_open(path, p->args->run.odirect != 0, &f, err);
+    if (rc < 0)
+        return rc;
+    rc = bench_probe_drive(f, request, (int)p->args->run.io_threads, 0.7 * seconds, &many, err);
+    if (rc == SL_OK)
+        rc = bench_probe_drive(f, request, 1, 0.3 * seconds, &one, err);
+    io_file_close(&f);
+    if (rc == SL_OK) {
+        *rate = many * 1e9;
+        *latency = (double)request / (one * 1e9);
+    }
+    return rc;
+}
+
+/* Of each drive the largest part and the bytes of all parts. */
+struct part_drives {
+    struct io_drives drives;
+    int largest[IO_DRIVES_MAX];
+    uint64_t bytes[IO_DRIVES_MAX];
+};
+
+static int find_drives(const struct gguf *g, struct part_drives *out, struct sl_err *err)
+{
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < gguf_n_shards(g); i++) {
+        struct io_file *f;
+        int rc = io_file_open(gguf_shard_path(g, i), false, &f, err);
+        if (rc < 0)
+            return rc;
+        const int before = out->drives.n, d = io_drives_find(&out->drives, IO_DRIVES_MAX, f);
+        io_file_close(&f);
+        if (d == before || gguf_shard_size(g, i) > gguf_shard_size(g, out->largest[d]))
+            out->largest[d] = i;
+        out->bytes[d] += gguf_shard_size(g, i);
+    }
+    return SL_OK;
+}
+
+/* Reads of the size of an expert's matrix, as a run would make them, from each drive. Layers come
+ * one after the other and most lie on one drive each, so times add up. */
 static int measure_drive(struct plan *p, const struct gguf *g, struct sl_err *err)
 {
     const uint64_t parts = (uint64_t)p->shape.n_layer * (uint64_t)p->shape.n_expert * 3;
     const uint64_t request = parts ? p->info.expert_bytes / parts : DENSE_REQUEST;
-    int largest = 0;
+    struct part_drives d;
+    double bytes = 0, seconds = 0, latency = 0;
     p->rates.drive = p->args->drive * 1e9;
     if (p->rates.drive > 0)
         return SL_OK;
-    for (int i = 1; i < gguf_n_shards(g); i++)
-        if (gguf_shard_size(g, i) > gguf_shard_size(g, largest))
-            largest = i;
-    struct io_file *f;
-    double gb_s = 0;
-    int rc = io_file_open(gguf_shard_path(g, largest), p->args->run.odirect != 0, &f, err);
-    if (rc < 0)
-        return rc;
-    rc = bench_probe_drive(f, request, (int)p->args->run.io_threads, DRIVE_SECONDS, &gb_s, err);
-    io_file_close(&f);
-    if (rc == SL_E_UNSUPPORTED) /* a file in memory, or one that is tiny: no rate is known */
-        return SL_OK;
-    p->rates.drive = gb_s * 1e9;
+    int rc = find_drives(g, &d, err);
+    for (int i = 0; rc == SL_OK && i < d.drives.n; i++) {
+        double rate = 0, alone = 0;
+        rc = probe_file(p, gguf_shard_path(g, d.largest[i]), request, DRIVE_SECONDS, &rate, &alone,
+                        err);
+        if (rc == SL_E_UNSUPPORTED) { /* files in memory, or tiny ones: no rate is known */
+            rc = SL_OK;
+            continue;
+        }
+        bytes += (double)d.bytes[i];
+        seconds += rc == SL_OK ? (double)d.bytes[i] / rate : 0;
+        latency += (double)d.bytes[i] * alone;
+    }
+    if (rc == SL_OK && bytes > 0) {
+        p->rates.drive = bytes / seconds;
+        p->rates.latency = latency / bytes;
+    }
     return rc;
 }
 
@@ -127,7 +176,10 @@ static int estimate(const struct plan *p, uint64_t cache, struct forecast *out, 
     const struct sl_engine_plan *e = &p->plan;
     struct forecast_run run = {.cache_bytes = cache,
                                .streamed = e->streamed,
+                               .in_flight = (int)p->args->run.io_threads,
+                               .parts = e->packed ? 1 : 3,
                                .n_prompt = (int)p->args->n_prompt,
+                               .batch_bytes = e->compute_bytes,
                                .ubatch = e->ubatch > 0 ? e->ubatch : 1,
                                .kv_bytes = e->n_ctx > 0 ? e->kv_bytes / (uint64_t)e->n_ctx : 0,
                                .load_bytes = e->dense_bytes};

@@ -50,7 +50,9 @@ size_t run_opts_model_rows(struct opt_row *rows, size_t max);
 /* Those with one of these names, likewise. */
 size_t run_opts_named_rows(const char *const *names, size_t n_names, struct opt_row *rows,
                            size_t max);
-/* The rules between options, of any command with such rows. */
+/* The name of a --cache-policy by its place in the table. */
+const char *run_opts_policy(int64_t place);
+/* The rules between options, of any command with such rows (run_check.c, likewise the next two). */
 int run_opts_check(const struct opt_cmd *cmd, const struct opt_seen *seen, const struct run_args *a,
                    struct sl_err *err);
 /* The library's options for these arguments. */

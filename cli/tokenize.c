@@ -1,7 +1,7 @@
 /* tokenize.c: `sluice tokenize`: text to token ids. Only the file's header is read, so that a file
  * with a vocabulary alone is enough. */
 #include "cli/commands.h"
-#include "cli/env.h"
+#include "cli/open.h"
 #include "cli/opts.h"
 
 #include <errno.h>
@@ -291,11 +291,13 @@ int cmd_tokenize(int argc, char **argv)
         return usage("--jsonl reads lines from -f or standard input, not from -p");
     if (a.ids + a.count + a.jsonl > 1)
         return usage("--ids, --count and --jsonl exclude each other");
-    char path[4096];
-    const char *model = a.model ? a.model : env_default_model(path, sizeof path);
-    if (!model)
-        return usage("no model: give one with -m FILE");
     struct sl_err err;
+    const char *model;
+    rc = open_find_path(a.model, &model, &err);
+    if (rc != SL_OK) {
+        opts_fail(&err);
+        return rc == SL_E_ARG ? EXIT_USAGE : EXIT_FAILED;
+    }
     struct vocab *v = NULL;
     rc = open_vocab(model, &v, &err);
     if (!rc)

@@ -17,6 +17,7 @@
 #include "cache/slots.h"
 
 #include "base/clock.h"
+#include "io/drives.h"
 
 enum slot_state { SLOT_FREE = 0, SLOT_RESERVED, SLOT_READING, SLOT_READY, SLOT_CLOSED };
 
@@ -126,6 +127,7 @@ struct cache {
     int n_loads, n_open;   /* open: in flight */
     int n_expected_open;   /* loads that are kept for what is sure to be asked for */
     int reqs_per_load;
+    struct io_drives drives; /* those of experts that were expected */
 
     struct pass pass;
     struct cache_routing noted; /* of the next pass; n_tokens 0: not noted */

@@ -108,11 +108,46 @@ static void test_prompt(void **state)
 static void test_hits(void **state)
 {
     (void)state;
-    assert_near(forecast_hit(1), 1);
-    assert_near(forecast_hit(7), 1);
-    assert_true(forecast_hit(0) == 0 && forecast_hit(-1) == 0 && forecast_hit(NAN) == 0);
-    for (int i = 1; i <= 100; i++)
-        assert_true(forecast_hit(i / 100.0) > forecast_hit((i - 1) / 100.0));
+    const double used[] = {8.0 / 128, 4.0 / 16, 4.0 / 256};
+    for (int j = 0; j < 3; j++) {
+        assert_near(forecast_hit(1, used[j]), 1);
+        assert_near(forecast_hit(7, used[j]), 1);
+        assert_true(forecast_hit(0, used[j]) == 0 && forecast_hit(-1, used[j]) == 0);
+        assert_true(forecast_hit(NAN, used[j]) == 0);
+        for (int i = 1; i <= 100; i++) {
+            assert_true(forecast_hit(i / 100.0, used[j]) >= forecast_hit((i - 1) / 100.0, used[j]));
+            assert_true(forecast_hit(i / 100.0, used[j]) >= i / 100.0); /* choosing evenly */
+        }
+    }
+    /* As many tokens' experts, as many hits. */
+    assert_near(forecast_hit(0.2, 4.0 / 32), forecast_hit(0.1, 8.0 / 128));
+    assert_true(forecast_hit(0.5, 0) == 0);
+}
+
+/* Few reads take the time of one; the first use of memory is paid for. */
+static void test_small(void **state)
+{
+    (void)state;
+    const struct forecast_shape s = small_shape();
+    struct forecast_rates r = small_rates();
+    struct forecast_run run = {
+        .n_prompt = 4, .ubatch = 4, .hit = 0, .streamed = true, .in_flight = 4, .parts = 3};
+    struct forecast fast, slow;
+    forecast_make(&s, &r, &run, &fast);
+    r.latency = 1e-3; /* less than the 2 ms of a layer's two experts */
+    forecast_make(&s, &r, &run, &slow);
+    assert_near(slow.token_s, fast.token_s);
+    r.latency = 5e-3; /* six reads, four at a time: two rounds */
+    forecast_make(&s, &r, &run, &slow);
+    assert_near(slow.read_s, 8 * 10e-3);
+    assert_near(slow.token_s - fast.token_s, 8 * 8e-3);
+    r.touch = 1e9;
+    run.streamed = false;
+    forecast_make(&s, &r, &run, &fast);
+    run.kv_bytes = 1000000;
+    run.batch_bytes = 3000000;
+    forecast_make(&s, &r, &run, &slow);
+    assert_near(slow.prompt_s - fast.prompt_s, 7e6 / 1e9);
 }
 
 static void test_shape(void **state)
@@ -179,11 +214,9 @@ static void test_plan_is_the_engines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decode),
-        cmocka_unit_test(test_prompt),
-        cmocka_unit_test(test_hits),
-        cmocka_unit_test(test_shape),
-        cmocka_unit_test(test_plan_is_the_engines),
+        cmocka_unit_test(test_decode), cmocka_unit_test(test_prompt),
+        cmocka_unit_test(test_hits),   cmocka_unit_test(test_small),
+        cmocka_unit_test(test_shape),  cmocka_unit_test(test_plan_is_the_engines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

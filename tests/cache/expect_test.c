@@ -2,7 +2,12 @@
  * before what a pass has asked for and never at its cost. */
 #include "cache/kit.h"
 
+#include <stdio.h>
+#include <unistd.h>
+
+#include "cache/impl.h"
 #include "io/fake.h"
+#include "support/drives.h"
 
 #define N     24
 #define PARTS 2
@@ -102,6 +107,50 @@ static void test_demand_goes_first(void **state)
         assert_int_equal(kit_stats(b.c).expected_reads, sure ? 4 : 1);
         end(&b);
     }
+}
+
+/* Of two drives the one that no demand reads from serves guesses. */
+static void test_drives(void **state)
+{
+    (void)state;
+    static const int32_t asked[] = {0, 1, 2}, guess[] = {3};
+    struct bench b;
+    struct sl_err err = {0};
+    struct expert_view v;
+    struct io_file *other;
+    char copy[80];
+    int index;
+    drives_pretend(2);
+    kit_open(&b.k, &shape, 77);
+    snprintf(copy, sizeof copy, "%s-2", b.k.path);
+    FILE *f = fopen(copy, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(b.k.bytes, 1, b.k.size, f), b.k.size);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(io_file_open(copy, false, &other, &err), 0);
+    for (int j = 0; j < PARTS; j++)
+        b.k.layer[2].part[j].file = other;
+    b.cfg = kit_config(&b.k);
+    b.cfg.slots = 16;
+    b.cfg.guesses_open = 3;
+    b.r = kit_fake(0, 0.002, 2);
+    b.c = kit_cache(&b.cfg, b.r);
+    assert_int_equal(cache_pass_begin(b.c, 0, asked, NULL, 3, CACHE_AS_READY, &err), 0);
+    cache_expect(b.c, 1, guess, 1, false);
+    assert_int_equal(b.r->open, 3 * PARTS); /* the same drive */
+    cache_forget_expected(b.c, -1);
+    cache_expect(b.c, 2, guess, 1, false);
+    assert_int_equal(b.r->open, 4 * PARTS);
+    while (cache_pass_next(b.c, &index, &v, &err) == 1)
+        cache_pass_release(b.c, index);
+    cache_pass_end(b.c);
+    kit_pass(b.c, &b.k, 2, guess, NULL, 1, CACHE_AS_READY, NULL);
+    assert_int_equal(kit_stats(b.c).expected_reads, 1);
+    assert_int_equal(kit_stats(b.c).spec_wasted_bytes, 0);
+    end(&b);
+    io_file_close(&other);
+    unlink(copy);
+    drives_pretend(0);
 }
 
 /* What is not yet begun when the layer's pass opens is forgotten. */
@@ -218,6 +267,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_pass_finds_them),
         cmocka_unit_test(test_demand_goes_first),
+        cmocka_unit_test(test_drives),
         cmocka_unit_test(test_overtaken),
         cmocka_unit_test(test_the_pass_keeps_its_slots),
         cmocka_unit_test(test_where_it_means_nothing),

@@ -187,7 +187,7 @@ void fixture_free_cases(struct real_case *c, int n)
     free(c);
 }
 
-static char temp_dir[32];
+static char temp_dir[512];
 
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
 {
@@ -205,7 +205,9 @@ static void remove_temp_dir(void)
 const char *fixture_temp_dir(void)
 {
     if (temp_dir[0] == '\0') {
-        strcpy(temp_dir, "sluice-test-XXXXXX");
+        const char *base = getenv("TMPDIR");
+        snprintf(temp_dir, sizeof temp_dir, "%.400s/sluice-test-XXXXXX",
+                 base && *base ? base : SL_BINARY_DIR);
         if (!mkdtemp(temp_dir))
             die("cannot make a directory", temp_dir);
         atexit(remove_temp_dir);

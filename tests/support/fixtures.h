@@ -41,8 +41,8 @@ void fixture_free_cases(struct real_case *c, int n);
 /* The whole file; *n bytes, malloc'd, a zero byte behind them. NULL when it cannot be read. */
 void *fixture_read_file(const char *path, size_t *n);
 
-/* A new directory under the current one (tests run in the build tree: a real file system, which
- * direct reads need); it is removed with its files at exit. */
+/* A new directory in $TMPDIR, else in the build tree (a real file system, which direct reads need);
+ * it is removed with its files at exit. */
 const char *fixture_temp_dir(void);
 
 #endif
