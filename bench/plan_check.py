@@ -26,7 +26,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def execute(command):
-    p = subprocess.run(command, capture_output=True, text=True, check=False)
+    p = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if p.returncode != 0:
         sys.exit(f"{shlex.join(command)}: {p.stderr.strip()}")
     return p
