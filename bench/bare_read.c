@@ -149,5 +149,6 @@ int main(int argc, char **argv)
     for (uint64_t i = 0; pass && i < passes; i++)
         printf("%s%.4f", i ? " " : "", each / pass[i]);
     printf("\n");
+    free(pass);
     return 0;
 }
