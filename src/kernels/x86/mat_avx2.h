@@ -18,6 +18,10 @@ void kernels_mat_avx2_iq(struct kernels *k);
 void kernels_mat_avx2_iq3(struct kernels *k);
 void kernels_mat_avx2_small(struct kernels *k);
 
+/* The compiler rearranges sums of integers: it computes all products first and adds them up as a
+ * tree, for which the registers don't suffice. A value that went through here is one of its own. */
+#define KEEP_ORDER(v) __asm__("" : "+v"(v))
+
 ALWAYS_INLINE __m128i load128(const void *p)
 {
     return _mm_loadu_si128(p);

@@ -225,7 +225,7 @@ ALWAYS_INLINE void unpack_ints(const uint8_t *w, size_t stride, const struct int
         (void)n_blocks;                                                                            \
         unpack_ints(w, stride, &type_##name, values, bias, t);                                     \
     }                                                                                              \
-    MUL_TOKENS(name, mul_k(t, x, xs, y, ys, n, dwords, values, bias, form))                        \
+    MUL_TOKENS(name, mul_k(t, x, xs, acc, n_g, n, dwords, values, bias, form))                     \
     GEMM(name, block, act_q256, 256, 1, least, unpack_##name, gemv_##name##_avx2)
 
 #endif

@@ -216,7 +216,7 @@ static const struct small_type type_q2_0 = {.block_bytes = sizeof(struct blk_q2_
     {                                                                                              \
         unpack_small(w, stride, n_blocks, &type_##name, t);                                        \
     }                                                                                              \
-    MUL_TOKENS(name, mul_32(t, x, xs, y, ys, n, n_blocks *(steps), dwords, bias, form))            \
+    MUL_TOKENS(name, mul_32(t, x, xs, acc, n_g, n, n_blocks *(steps), dwords, bias, form))         \
     GEMM(name, blk_##name, act_q32[steps], 32 * (steps), TILE_BLOCKS32 / (steps), least,           \
          unpack_##name, gemv_##name##_avx2)
 
@@ -335,15 +335,15 @@ static void unpack_nvfp4(const uint8_t *w, size_t stride, int n_blocks, struct t
 }
 
 /* As mul_32 for n_blocks blocks of 64 signed values. int16 sums: 4 * 2 * 12 * 127 = 12192. */
-ALWAYS_INLINE void mul_64(const struct tile *t, const uint8_t *x, size_t x_stride, float *y,
-                          size_t y_stride, int n, int n_blocks)
+ALWAYS_INLINE void mul_64(const struct tile *t, const uint8_t *x, size_t x_stride, float *y, int n,
+                          int n_blocks)
 {
     const __m256i one = _mm256_set1_epi16(1);
     __m256 acc[4];
 
 #pragma GCC unroll 4
     for (int k = 0; k < n; k++)
-        acc[k] = _mm256_loadu_ps(y + (size_t)k * y_stride);
+        acc[k] = _mm256_load_ps(ACC(y, k, 0));
     for (int i = 0; i < 4 * n_blocks; i++) { /* 16 values */
         const uint8_t *xb = x + (size_t)(i / 2) * sizeof(struct act_q32);
         const __m256 d = i % 2 ? t->min[i / 2] : t->d[i / 2];
@@ -353,12 +353,10 @@ ALWAYS_INLINE void mul_64(const struct tile *t, const uint8_t *x, size_t x_strid
             s[k] = _mm256_setzero_si256();
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++) {
-            const __m256i w = t->w[4 * i + j], u = _mm256_abs_epi8(w);
 #pragma GCC unroll 4
             for (int k = 0; k < n; k++) {
                 const uint8_t *xk = xb + (size_t)k * x_stride + i % 2 * 16 + j * 4;
-                s[k] = _mm256_add_epi16(
-                    s[k], _mm256_maddubs_epi16(u, _mm256_sign_epi8(load_dword(xk), w)));
+                s[k] = dot_dword(s[k], t->w[4 * i + j], load_dword(xk), true);
             }
         }
 #pragma GCC unroll 4
@@ -370,10 +368,10 @@ ALWAYS_INLINE void mul_64(const struct tile *t, const uint8_t *x, size_t x_strid
     }
 #pragma GCC unroll 4
     for (int k = 0; k < n; k++)
-        _mm256_storeu_ps(y + (size_t)k * y_stride, acc[k]);
+        _mm256_store_ps(ACC(y, k, 0), acc[k]);
 }
 
-MUL_TOKENS(nvfp4, mul_64(t, x, xs, y, ys, n, n_blocks))
+MUL_TOKENS(nvfp4, for (int g = 0; g < n_g; g++) mul_64(t + g, x, xs, ACC(acc, 0, g), n, n_blocks))
 GEMM(nvfp4, blk_nvfp4, act_q32[2], 64, TILE_BLOCKS32 / 2, 4, unpack_nvfp4, gemv_nvfp4_avx2)
 
 void kernels_mat_avx2_small(struct kernels *k)

@@ -49,7 +49,7 @@ static void unpack_k_head(const uint8_t *w, size_t stride, struct tile *t)
         mat_unpack_scales(p->scales, &sc, &mins);
         for (int j = 0; j < 8; j++, sc >>= 8, mins >>= 8) {
             scale[j * 16] = scale[j * 16 + 1] = (int16_t)(sc & 63);
-            pair[j * 16] = pair[j * 16 + 1] = (int16_t)(mins & 63);
+            pair[j / 2 * 16 + j % 2] = (int16_t)(mins & 63);
         }
     }
     t->d[0] = load_f16_rows(w, stride, offsetof(struct blk_q4_K, d));

@@ -10,7 +10,8 @@
 struct tile {
     __m256i w[64];     /* dword i of the eight rows, unsigned unless its type says signed */
     __m256i scale[16]; /* per scale: int16 twice per row */
-    __m256i pair[8];   /* K: minima or scales of groups 2i, 2i + 1 of 16 values, int16 pairs */
+    __m256i pair[8];   /* K: minima or scales of groups 2i, 2i + 1 as int16 pairs; groups have 16
+                          values, those of Q4_K and Q5_K 32 */
     __m256 d[TILE_BLOCKS32];   /* per block */
     __m256 min[TILE_BLOCKS32]; /* dmin, or m of Q4_1 and Q5_1; NVFP4: of the second 16 values */
 };

@@ -53,8 +53,11 @@ ALWAYS_INLINE void mul_k(const struct tile *t, const struct tokens *tok, const i
             for (int k = 0; k < n; k++) {
                 const vint v = v_load_dword(x[k]->q + j * 4);
 #pragma GCC unroll 2
-                for (int g = 0; g < n_g; g++)
+                for (int g = 0; g < n_g; g++) {
                     s[g][k] = dot_dword(s[g][k], t[g].w[j], v, type.is_signed);
+                    if (!MAT_VNNI && dwords > 2)
+                        KEEP_ORDER(s[g][k]);
+                }
             }
 #pragma GCC unroll 4
         for (int k = 0; k < n; k++)
@@ -107,8 +110,11 @@ ALWAYS_INLINE void mul_32(const struct tile *t, const struct tokens *tok, int n_
                 for (int k = 0; k < n; k++) {
                     const vint v = v_load_dword(x[k]->q + j * 4);
 #pragma GCC unroll 2
-                    for (int g = 0; g < n_g; g++)
+                    for (int g = 0; g < n_g; g++) {
                         s[g][k] = dot_dword(s[g][k], t[g].w[b * 8 + j], v, type.is_signed);
+                        if (!MAT_VNNI && dwords > 2)
+                            KEEP_ORDER(s[g][k]);
+                    }
                 }
 #pragma GCC unroll 4
             for (int k = 0; k < n; k++)
