@@ -42,6 +42,8 @@ void report_mode(const struct sl_engine_plan *p, const char *traced)
     } else {
         fprintf(stderr, "mode: resident%s, dense %s", packed, dense_name(p->dense_mode));
     }
+    if (p->load_all)
+        fprintf(stderr, ", all experts read");
     if (p->row_stream)
         fprintf(stderr, ", embedding rows streamed");
     fprintf(stderr,

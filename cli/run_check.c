@@ -109,6 +109,7 @@ void run_opts_engine(const struct run_args *a, struct sl_engine_options *opt)
     opt->overlap = a->overlap != 0;
     opt->row_stream = a->row_stream != 0;
     opt->two_wave = a->two_wave != 0;
+    opt->load_all = a->load_all != 0;
     opt->prefetch = (int)a->prefetch;
     opt->predict_prefetch = a->predict_prefetch != 0;
     opt->predict_spec_max = (int)a->predict_spec_max;

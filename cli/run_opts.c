@@ -139,6 +139,9 @@ static const struct opt_row ROWS[] = {
      "Experimental: read the gate and up matrices of a layer's experts first and start with them "
      "while the down matrices are read",
      G_STREAM, NULL},
+    {"--load-all", OPT_FLAG, AT(load_all), NULL, 0, 0, NULL, NULL, NULL,
+     "Read every expert of every layer, whatever the router chose: a baseline to measure against",
+     G_STREAM, NULL},
     {"--overlap", OPT_SWITCH, AT(overlap), NULL, 0, 0, "on", NULL, NULL,
      "Compute cached experts while missing ones are read", G_STREAM, NULL},
     {"--dense-weights", OPT_ENUM, AT(dense), NULL, 0, 0, "anon", NULL, NULL,

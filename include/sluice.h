@@ -135,6 +135,7 @@ struct sl_engine_options {
     int io_split;   /* page-aligned chunks per expert read, 1..64 */
     bool direct;    /* try O_DIRECT */
     bool overlap;   /* compute hits while misses are read */
+    bool load_all;  /* read every expert of every layer, whatever is routed (a baseline) */
     bool two_wave;  /* read gate and up of a layer's experts before down (experimental) */
     int n_ctx;      /* tokens of context; 0: min(model's, 4096, what fits) */
     int ubatch;     /* tokens per prompt chunk; 0: the widest that is cheap */
@@ -223,6 +224,7 @@ struct sl_engine_plan {
     uint64_t cache_max_bytes;          /* a cache that holds every expert; likewise */
     bool cache_auto;
     const char *direct_note;      /* why not direct; "" when direct */
+    bool load_all;                /* every expert of a layer is read */
     bool row_stream;              /* the embedding table is not in memory */
     bool replay;                  /* a recorded routing is followed */
     double drop_cold, substitute; /* lossy options as they were given */

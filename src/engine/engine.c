@@ -207,6 +207,7 @@ static int open_all(struct sl_engine *e, const char *path, struct sl_err *err)
     if (rc < 0 || (rc = pool_create(e->plan.threads, &e->pool, err)) < 0 ||
         (rc = e->opt.pin ? pool_pin(e->pool, err) : 0) < 0)
         return rc;
+    e->plan.load_all = e->opt.load_all && e->plan.streamed;
     bool reads = e->plan.streamed || e->plan.dense_mode == SL_DENSE_ANON;
     if (reads && (rc = open_reader(e, err)) < 0)
         return rc;

@@ -148,6 +148,13 @@ int sl_engine_options_check(const struct sl_engine_options *o, struct sl_err *er
         return err_set(
             err, SL_E_ARG, "cache size",
             "a cache size was given, but experts are not streamed; leave one of the two out");
+    if (o->load_all && o->stream == SL_STREAM_OFF)
+        return err_set(err, SL_E_ARG, "--load-all",
+                       "--load-all needs streamed experts, and streaming is switched off");
+    if (o->load_all && (o->prefetch > 0 || o->predict_prefetch))
+        return err_set(err, SL_E_ARG, "--load-all",
+                       "--load-all reads every expert: --prefetch and --predict-prefetch have "
+                       "nothing to guess");
     if (o->row_stream && o->dense_mode != SL_DENSE_ANON)
         return err_set(err, SL_E_ARG, "--row-stream",
                        "--row-stream is for --dense-weights anon: mapped rows are not held anyway");

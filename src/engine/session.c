@@ -45,6 +45,7 @@ int sl_session_open(struct sl_engine *e, struct sl_session **out, struct sl_err 
     }
     s->f.cancel = &s->cancel;
     s->f.route = e->route;
+    s->f.load_all = e->plan.load_all;
     e->n_sessions++;
     *out = s;
     return 0;

@@ -67,6 +67,7 @@ struct forward {
     const float *packed_src;
     enum act_kind packed_kind;
 
+    bool load_all; /* a layer asks its cache for every expert; set by the session, likewise */
     struct route_options route; /* set by the session after forward_open */
     struct route_counts route_counts;
     struct row_counts rows;

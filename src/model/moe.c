@@ -70,6 +70,12 @@ static int next_group(struct forward *f, struct expert_group *g, bool *done, str
                             : cache_pass_try(f->cache, f->group_rows - g->n_rows, &index, &v, err);
         if (rc <= 0 || rc == CACHE_NOT_READY)
             break;
+        if (f->union_counts[index] == 0) { /* read for nothing: load_all */
+            if ((rc = cache_pass_await(f->cache, index, err)) < 0)
+                break;
+            cache_pass_release(f->cache, index);
+            continue;
+        }
         experts_add(g, index, &v);
     }
     *done = rc == 0;

@@ -160,7 +160,8 @@ static int route_usual(struct forward *f, int il, struct sl_err *err)
     return a.bad ? forward_numeric(err, il, "router's scores") : 0;
 }
 
-/* Sort this batch's entries by expert; returns the number of distinct experts. */
+/* Sort this batch's entries by expert; returns the number of distinct experts, or of all with
+ * load_all: those that were not chosen have no entry. */
 static int build_entries(struct forward *f)
 {
     int n = f->m->cfg.n_expert, k = f->m->cfg.n_expert_used, n_union = 0;
@@ -172,7 +173,7 @@ static int build_entries(struct forward *f)
     for (int e = 0; e < n; e++) {
         f->first[e] = at;
         at += f->count[e];
-        if (f->count[e]) {
+        if (f->count[e] || f->load_all) {
             f->union_ids[n_union] = e;
             f->union_counts[n_union++] = f->count[e];
         }

@@ -39,7 +39,8 @@ static const struct {
     [AX_RESIZE] = {"resize", true, 2, {"never", "always"}}, /* the cache, before every call */
     [AX_PACKED] = {"packed", true, 2, {"no", "yes"}},
     [AX_WATCH] = {"watch", false, 2, {"nobody", "all"}},
-    [AX_PIN] = {"pin", false, 2, {"no", "yes"}}, /* where there are as many CPUs as threads */
+    [AX_PIN] = {"pin", false, 2, {"no", "yes"}},      /* where there are as many CPUs as threads */
+    [AX_LOAD] = {"load", true, 2, {"routed", "all"}}, /* experts of a layer that are read */
 };
 
 const char *axis_name(enum axis a)
@@ -179,6 +180,7 @@ void way_spec(const struct subject *s, const struct way *w, enum sl_kv_type kv,
         o->two_wave = l[AX_WAVES] == 1;
         spec->resize = l[AX_RESIZE] == 1 && l[AX_CACHE] != CACHE_RESIDENT;
         set_guess(l, o);
+        o->load_all = l[AX_LOAD] == 1 && l[AX_CACHE] != CACHE_RESIDENT && l[AX_GUESS] == 0;
         o->cache_policy = axes[AX_POLICY].levels[l[AX_POLICY]];
     }
 }
@@ -209,6 +211,8 @@ static const char *check_cache(const struct subject *s, const struct way *w,
         return NULL;
     if (strcmp(r->io_engine, axes[AX_READER].levels[w->level[AX_READER]]) != 0)
         return "another reader";
+    if (r->plan.load_all != (w->level[AX_LOAD] == 1 && w->level[AX_GUESS] == 0))
+        return "another choice of what is read";
     if ((r->plan.n_drives == 2) != (w->level[AX_FILE] == FILE_DRIVES))
         return "another number of drives";
     if (p->misses == 0 || p->bytes_read == 0)
@@ -221,7 +225,7 @@ static const char *check_cache(const struct subject *s, const struct way *w,
         return NULL;
     if (p->evictions + d->evictions + p->rereads + d->rereads != 0)
         return "evictions or second reads although every expert has a slot";
-    if (p->misses + d->misses != distinct_experts(s, r))
+    if (p->misses + d->misses != (r->plan.load_all ? (uint64_t)s->n_bank : distinct_experts(s, r)))
         return "not one miss for each expert that was asked for";
     return NULL;
 }

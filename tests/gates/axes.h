@@ -25,6 +25,7 @@ enum axis {
     AX_PACKED,
     AX_WATCH,
     AX_PIN,
+    AX_LOAD,
     AX_COUNT
 };
 #define AXIS_MAX_LEVELS 7
