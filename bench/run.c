@@ -81,7 +81,8 @@ static int open_run(struct bench_run *run, struct sl_err *err)
     if (!bench_open_stream(&run->stream, p->ram_bytes))
         return err_set(err, SL_E_MEM, "--buffer", "--buffer: no memory for a buffer of %llu MiB",
                        (unsigned long long)(p->ram_bytes >> 20));
-    for (int i = 0; rc == 0 && i < p->n_threads; i++) {
+    /* The largest first: it says how many threads were asked for where they cannot be had. */
+    for (int i = p->n_threads - 1; rc == 0 && i >= 0; i--) {
         rc = pool_create(p->threads[i], &run->pools[i], err);
         if (rc == 0 && p->pin)
             rc = pool_pin(run->pools[i], err);

@@ -306,6 +306,8 @@ static bool value_parse(const struct opt_row *row, const char *s, void *values)
     case OPT_FLAG:
     case OPT_SWITCH:
         i = strcmp(s, "on") == 0 ? 1 : strcmp(s, "auto") == 0 ? -1 : 0;
+        if (i == 0 && strcmp(s, "off") != 0) /* a table's default that says something else */
+            return false;
         break;
     case OPT_INT:
         if (!word_find(row->words, s, &i) && (!opts_parse_int(s, &i) || !in_range(row, (double)i)))

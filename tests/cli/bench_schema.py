@@ -86,6 +86,8 @@ def main():
         j = json.load(f)
     check(j, SCHEMA, "")
     check_numbers(j)
+    kv = {r["type"] for r in j["results"] if r["kernel"] == "attention"}
+    assert kv == ({"F32", "F16", "Q8_0"} if j["plan"]["attention"] else set()), kv
     have = {r["type"] for r in j["results"] if r["kernel"] != "attention"}
     assert have >= set(sys.argv[2:]), have
     print("ok")
