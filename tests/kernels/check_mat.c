@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "quant/blocks.h"
 
@@ -200,6 +201,20 @@ struct problem {
     float *floats;
 };
 
+/* What is multiplied next may be prefetched, never loaded: pages that cannot be read. */
+#define NEXT_BYTES ((size_t)1 << 20)
+
+static const uint8_t *unreadable_next(void)
+{
+    static void *pages;
+
+    if (!pages)
+        pages = mmap(NULL, NEXT_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED)
+        exit(EXIT_FAILURE);
+    return pages;
+}
+
 /* x_gap: bytes between the activations of tokens, a multiple of 64. */
 static void problem_new(struct check *c, struct problem *p, enum quant_type type, int n_rows,
                         int n_cols, int n_tok, size_t x_gap)
@@ -230,6 +245,10 @@ static void problem_new(struct check *c, struct problem *p, enum quant_type type
                              .n_tok = n_tok,
                              .y = (float *)(void *)p->y[0].p,
                              .y_stride = y_stride};
+    if (!c->bench) {
+        p->a.next = unreadable_next();
+        p->a.next_bytes = NEXT_BYTES;
+    }
     fill_weights(c, type, p->w.p + shift, w_bytes);
     for (int t = 0; t < n_tok; t++) {
         check_mat_activations(c, p->floats, n_cols, p->act == ACT_Q256 ? 256 : 32);
