@@ -9,8 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define POPULATE_PIECE ((size_t)32 << 20)
-#define MAP_FLAGS      (MEM_HUGE | MEM_DONTFORK)
+#define POPULATE_PIECE ((size_t)32 << 20) /* of neighbouring slots, in the order of their use */
+/* In one call: meanwhile nobody can map or unmap memory, and where the host is slow to find pages a
+ * call of 32 MiB holds up every such caller for tens of milliseconds. */
+#define POPULATE_STEP ((size_t)2 << 20)
+#define MAP_FLAGS     (MEM_HUGE | MEM_DONTFORK)
 
 static size_t count_bytes(const struct cache *c)
 {
@@ -54,7 +57,8 @@ int cache_fill_arena(struct cache *c, struct sl_err *err)
                            "the system gave no %llu bytes for the expert cache",
                            (unsigned long long)p->slot_bytes * (unsigned)p->n_open);
     }
-    cache_start_touching(c);
+    if (!c->cfg.touch_later)
+        cache_start_touching(c);
     return 0;
 }
 
@@ -137,7 +141,7 @@ static void *populate(void *arg)
         for (size_t done = 0, n; done < p->bytes; done += n) {
             if (atomic_load_explicit(&a->stop, memory_order_relaxed))
                 return NULL;
-            n = p->bytes - done < POPULATE_PIECE ? p->bytes - done : POPULATE_PIECE;
+            n = p->bytes - done < POPULATE_STEP ? p->bytes - done : POPULATE_STEP;
             mem_populate(p->at + done, n);
         }
         memset(a->touched + p->first, 1, (size_t)p->n);
@@ -157,6 +161,12 @@ void cache_start_touching(struct cache *c)
     list_pieces(c);
     atomic_store_explicit(&a->stop, false, memory_order_relaxed);
     a->running = a->n_pieces && start_thread(&a->thread, "sluice-touch", populate, a) == 0;
+}
+
+void cache_touch(struct cache *c)
+{
+    if (c->cfg.touch_later)
+        cache_start_touching(c);
 }
 
 void cache_stop_touching(struct cache *c)

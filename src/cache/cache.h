@@ -40,6 +40,7 @@ struct cache_config {
     int in_flight;      /* reads in flight, on all drives together */
     int threads;        /* compute threads */
     int split;          /* page-aligned chunks per expert, >= 1 */
+    bool touch_later;   /* memory is touched from cache_touch on, not from creation */
     bool overlap;       /* false: a pass waits for its reads before it hands anything out */
     bool two_wave;      /* last parts are read behind all others, and an expert is handed out when
                            only its last part is missing: see cache_pass_await */
@@ -70,6 +71,9 @@ struct cache;
 int cache_create(const struct cache_config *cfg, struct io_reader *reader, struct cache **out,
                  struct sl_err *err); /* reader: borrowed; NULL for a dry one */
 void cache_destroy(struct cache **c);
+/* With touch_later: begin to touch the slots' memory in the background. Once, before the first pass
+ * and before any other call; any thread. */
+void cache_touch(struct cache *c);
 
 /* A prompt begins or ends: counts of this prompt's routing are reset, and decide what stays (a
  * prefill never evicts an expert that this prompt routed more often). */

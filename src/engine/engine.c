@@ -39,6 +39,14 @@ static enum kern_level level_of(enum sl_cpu_level level)
     return KL_COUNT;
 }
 
+/* The weights are needed before the cache: it waits for its turn. */
+static void on_touched(void *user)
+{
+    struct sl_engine *e = user;
+    if (e->cache)
+        cache_touch(e->cache);
+}
+
 static int load(struct sl_engine *e, struct sl_err *err)
 {
     struct load_options lo = {.mode = e->opt.dense_mode,
@@ -46,8 +54,13 @@ static int load(struct sl_engine *e, struct sl_err *err)
                               .reader = e->reader,
                               .in_flight = e->opt.io_threads,
                               .on_load = e->opt.on_load,
-                              .user = e->opt.user};
-    return model_load(e->model, &lo, err);
+                              .user = e->opt.user,
+                              .on_touched = on_touched,
+                              .touched_user = e};
+    int rc = model_load(e->model, &lo, err);
+    if (rc == 0 && lo.mode != SL_DENSE_ANON)
+        on_touched(e);
+    return rc;
 }
 
 /* The pages of routed experts that are in the page cache already make direct reads the slower way.
@@ -94,6 +107,7 @@ static int open_cache(struct sl_engine *e, struct sl_err *err)
 {
     struct cache_config cfg;
     plan_cache_config(e, &cfg);
+    cfg.touch_later = true;
     int rc = cache_create(&cfg, e->reader, &e->cache, err);
     if (rc < 0)
         return rc;

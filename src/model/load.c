@@ -2,8 +2,8 @@
  *
  * A matrix lies in memory as in its file: the outward-aligned window around it is read straight to
  * its place, so that direct reads need no buffer between. Windows stand in the order of the file,
- * are cut into pieces, and several pieces are under way on each drive. A thread touches the memory
- * ahead of the reads, which never wait for it. */
+ * are cut into pieces, and several pieces are under way on each drive. Threads touch the memory
+ * ahead of the reads, which never wait for them. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +14,10 @@
 #include "io/drives.h"
 #include "model/weights.h"
 
-#define READ_PIECE  ((size_t)4 << 20)  /* bytes; a multiple of any alignment */
-#define TOUCH_PIECE ((size_t)16 << 20) /* bytes */
-#define MAP_FLAGS   (MEM_HUGE | MEM_DONTFORK)
+#define READ_PIECE    ((size_t)4 << 20) /* bytes; a multiple of any alignment */
+#define TOUCH_PIECE   ((size_t)2 << 20) /* bytes */
+#define TOUCH_THREADS 2
+#define MAP_FLAGS     (MEM_HUGE | MEM_DONTFORK)
 
 /* ---- What there is to load ---- */
 
@@ -147,6 +148,8 @@ struct loader {
     /* Touching */
     uint8_t *anon;
     size_t anon_bytes;
+    _Atomic size_t untouched; /* pieces before it are taken */
+    atomic_int touching;      /* threads */
     atomic_bool stop;
 };
 
@@ -157,13 +160,20 @@ static void loaded(struct loader *ld, uint64_t n)
         ld->opt->on_load(ld->opt->user, ld->done, ld->total);
 }
 
+/* Threads share the pieces: the first touch of a page can be slow because the host has to find it,
+ * and several are found at a time. */
 static void *touch(void *arg)
 {
     struct loader *ld = arg;
-    for (size_t at = 0; at < ld->anon_bytes && !atomic_load(&ld->stop); at += TOUCH_PIECE) {
+    for (size_t at; !atomic_load(&ld->stop);) {
+        at = atomic_fetch_add(&ld->untouched, TOUCH_PIECE);
+        if (at >= ld->anon_bytes)
+            break;
         size_t left = ld->anon_bytes - at;
         mem_populate(ld->anon + at, left < TOUCH_PIECE ? left : TOUCH_PIECE);
     }
+    if (atomic_fetch_sub(&ld->touching, 1) == 1 && ld->opt->on_touched)
+        ld->opt->on_touched(ld->opt->touched_user);
     return NULL;
 }
 
@@ -226,6 +236,25 @@ static int read_spans(struct loader *ld)
     return rc;
 }
 
+/* Read while others touch ahead. They are a convenience: without them pages come when the reads
+ * touch them. */
+static int read_touched(struct loader *ld)
+{
+    pthread_t thread[TOUCH_THREADS];
+    int n = 0;
+    atomic_store(&ld->touching, TOUCH_THREADS);
+    while (n < TOUCH_THREADS && start_thread(&thread[n], "sluice-touch", touch, ld) == 0)
+        n++;
+    for (int i = n; i < TOUCH_THREADS; i++) /* in the place of those that could not be had */
+        if (atomic_fetch_sub(&ld->touching, 1) == 1 && ld->opt->on_touched)
+            ld->opt->on_touched(ld->opt->touched_user);
+    int rc = read_spans(ld);
+    atomic_store(&ld->stop, true);
+    for (int i = 0; i < n; i++)
+        pthread_join(thread[i], NULL);
+    return rc;
+}
+
 /* By file and place. */
 static int compare_spans(const void *a, const void *b)
 {
@@ -254,12 +283,7 @@ static int load_anon(struct loader *ld, struct model *m)
         s->window = at;
         at += window_bytes(s);
     }
-    pthread_t thread; /* a convenience: without it pages come when the reads touch them */
-    bool touching = start_thread(&thread, "sluice-touch", touch, ld) == 0;
-    int rc = read_spans(ld);
-    atomic_store(&ld->stop, true);
-    if (touching)
-        pthread_join(thread, NULL);
+    int rc = read_touched(ld);
     for (int i = 0; rc == 0 && i < ld->n_spans; i++)
         *ld->span[i].data = ld->span[i].window + (ld->span[i].offset - window_begin(&ld->span[i]));
     return rc;

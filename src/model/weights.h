@@ -93,6 +93,10 @@ struct load_options {
     int in_flight;            /* reads of one drive that it has under way */
     void (*on_load)(void *user, uint64_t done, uint64_t total);
     void *user;
+    /* The memory of the weights is touched, or loading gave up; once, from any thread, before
+     * model_load returns. SL_DENSE_ANON; may be NULL. */
+    void (*on_touched)(void *user);
+    void *touched_user;
 };
 int model_load(struct model *m, const struct load_options *opt, struct sl_err *err);
 /* Of it: norms, biases, scales and the frequencies of RoPE. */

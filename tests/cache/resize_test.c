@@ -1,6 +1,6 @@
 /* A cache that changes its size. */
+#include "cache/impl.h"
 #include "cache/kit.h"
-#include "cache/policy.h"
 
 #include "base/mem.h"
 #include "base/sys.h"
@@ -165,12 +165,37 @@ static void test_refusals(void **state)
     kit_close(&k);
 }
 
+/* Memory is left alone until it is asked for; passes work before and after. */
+static void test_touched_later(void **state)
+{
+    (void)state;
+    for (int asked = 0; asked < 2; asked++) {
+        struct kit k;
+        open_kit(&k, 4096);
+        struct cache_config cfg = kit_config(&k);
+        cfg.slots = 16;
+        cfg.touch_later = true;
+        struct io_reader *r = kit_fake(0, 0, 2);
+        struct cache *c = kit_cache(&cfg, r);
+        assert_false(c->arena.running);
+        assert_true(mem_count_resident(c->arena.base, c->arena.bytes, 16) <= 0); /* -1: not known */
+        if (asked) {
+            cache_touch(c);
+            assert_true(c->arena.running);
+        }
+        for (int32_t e = 0; e < 32; e++)
+            is_hit(c, &k, 0, e);
+        cache_destroy(&c);
+        io_reader_destroy(&r);
+        kit_close(&k);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory_goes_back),
-        cmocka_unit_test(test_the_coldest_go_first),
-        cmocka_unit_test(test_from_nothing),
+        cmocka_unit_test(test_memory_goes_back), cmocka_unit_test(test_the_coldest_go_first),
+        cmocka_unit_test(test_touched_later),    cmocka_unit_test(test_from_nothing),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
