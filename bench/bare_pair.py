@@ -10,21 +10,14 @@ read pages that entered the page cache once, before the first round: as they are
 end, or at random places. --fio adds fio's psync engine (its own random order, its own buffers) at the end of each round.
 Nothing else should run. Prints a Markdown row for each thread count: medians, cachebench / bare by round and its range."""
 import argparse
-import json
 import os
 import random
 import statistics
-import subprocess
 import sys
 
+from programs import execute, execute_json
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
-
-def run(command):
-    p = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
-    if p.returncode != 0:
-        sys.exit(f"{command[0]}: {p.stderr.strip()}")
-    return p.stdout
 
 
 def bring_in(path, how, step):
@@ -43,25 +36,25 @@ def bring_in(path, how, step):
 
 
 def cachebench(a, threads):
-    out = json.loads(run([os.path.join(a.build, "cli", "cachebench"), "--file", a.file, "--experts", a.experts, "--threads",
-                          threads, "--split", a.split, "--dest", a.dest, "--warmup", 2, "--passes", a.passes, "--json"]))
+    out = execute_json([os.path.join(a.build, "cli", "cachebench"), "--file", a.file, "--experts", a.experts, "--threads",
+                          threads, "--split", a.split, "--dest", a.dest, "--warmup", 2, "--passes", a.passes, "--json"])
     if not out["cached"]:
         sys.exit("pages have left the page cache: nothing to compare")
     return out
 
 
 def bare(a, threads, layout):
-    return float(run([os.path.join(a.build, "bench", "bare_read"), a.file, a.experts, layout["stride"], layout["bytes"],
-                      threads, a.split, 2, a.passes, 1, a.dest]).split()[0])
+    return float(execute([os.path.join(a.build, "bench", "bare_read"), a.file, a.experts, layout["stride"], layout["bytes"],
+                      threads, a.split, 2, a.passes, 1, a.dest]).stdout.split()[0])
 
 
 def fio(a, threads, layout):
     """GB/s of random reads of whole experts: threads jobs, each as many as a thread has in all passes."""
     reads = -(-a.experts * a.passes // threads)
-    out = json.loads(run(["fio", "--name=experts", "--filename=" + a.file, "--ioengine=psync", "--rw=randread",
+    out = execute_json(["fio", "--name=experts", "--filename=" + a.file, "--ioengine=psync", "--rw=randread",
                           f"--bs={layout['bytes']}", f"--blockalign={layout['stride']}", f"--numjobs={threads}", "--thread",
                           "--invalidate=0", "--norandommap=1", f"--io_size={reads * layout['bytes']}", "--group_reporting",
-                          "--fadvise_hint=0", "--output-format=json"]))
+                          "--fadvise_hint=0", "--output-format=json"])
     return out["jobs"][0]["read"]["bw_bytes"] * 1e-9
 
 

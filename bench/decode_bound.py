@@ -9,23 +9,14 @@ counts, of the embeddings one row, which is nothing. Rates are measured before a
 own, and averaged. A run during which memory changed by more than --steady is made again, at most three times, and counted;
 the last one is kept and marked. The model is mapped (--dense-weights warm)."""
 import argparse
-import json
 import os
 import re
-import shlex
 import statistics
-import subprocess
-import sys
+
+from programs import execute, execute_json, kernel_rates
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TRIES = 4
-
-
-def run(command):
-    p = subprocess.run(command, capture_output=True, text=True, check=False)
-    if p.returncode != 0:
-        sys.exit(f"{shlex.join(command)}: {p.stderr.strip()}")
-    return p
 
 
 def token_bytes(info):
@@ -42,17 +33,13 @@ def token_bytes(info):
 
 def measure_rates(a, types):
     """GB/s of memory with all threads, and of each type's product from cache with one thread."""
-    bench = json.loads(run([a.sluice, "bench", "--kernels", "--types", ",".join(types), "--no-attention", "--tokens", "none",
-                            "-t", str(a.threads), "--reps", "5", "--buffer", "256M", "--json"]).stdout)
-    ram = [r for r in bench["ram"] if r["threads"] == a.threads][0]
-    cache = {r["type"]: r["gb_s"] for r in bench["results"]
-             if r["kernel"] == "gemv" and r["from"] == "cache" and r["threads"] == 1}
-    return {"begin": ram["gb_s_before"], "end": ram["gb_s_after"], "cache": cache}
+    begin, end, cache = kernel_rates(a.sluice, types, a.threads, "--buffer", "256M")
+    return {"begin": begin, "end": end, "cache": cache}
 
 
 def decode(a):
-    p = run([a.sluice, "run", "-m", a.model, "--no-moe-stream", "--dense-weights", "warm", "-t", str(a.threads),
-             "--ignore-eos", "-n", str(a.tokens), "-p", "The quick brown fox"])
+    p = execute([a.sluice, "run", "-m", a.model, "--no-moe-stream", "--dense-weights", "warm", "-t", a.threads,
+                 "--ignore-eos", "-n", a.tokens, "-p", "The quick brown fox"])
     return float(re.search(r"^generation:.* median ([0-9.]+)", p.stderr, re.M).group(1))
 
 
@@ -79,7 +66,7 @@ def main():
     p.add_argument("--steady", type=float, default=0.1)
     p.add_argument("--sluice", default=os.path.join(HERE, "..", "build", "cli", "sluice"))
     a = p.parse_args()
-    sizes = token_bytes(json.loads(run([a.sluice, "info", a.model, "--json", "--tensors"]).stdout))
+    sizes = token_bytes(execute_json([a.sluice, "info", a.model, "--json", "--tensors"]))
     print("bytes of a token:", ", ".join(f"{t} {n / 1e6:.0f} MB" for t, n in sizes.items()))
     ratios = []
     for _ in range(a.runs):

@@ -13,7 +13,6 @@ cost a tenth of a millisecond per token: --skip 0 does without, for models whose
 an estimate is off by more than --within."""
 import argparse
 import csv
-import json
 import os
 import re
 import shlex
@@ -22,27 +21,22 @@ import subprocess
 import sys
 import tempfile
 
+from programs import execute, execute_json
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-
-
-def execute(command):
-    p = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    if p.returncode != 0:
-        sys.exit(f"{shlex.join(command)}: {p.stderr.strip()}")
-    return p
 
 
 def plan(a, model, budget, prompt):
     command = shlex.split(a.wrap) + [a.sluice, "plan", model, "--json", "--prompt-tokens", str(prompt)] + budget
     if a.trace:
         command += ["--trace", a.trace]
-    return json.loads(execute(command).stdout)
+    return execute_json(command)
 
 
 def token_times(path, skip):
     with open(path, encoding="utf-8", newline="") as f:
         rows = list(csv.DictReader(line for line in f if not line.startswith("#")))
-    times = [float(r["wall_s"]) + float(r.get("loop_s") or 0) for r in rows]
+    times = [float(r["loop_s"]) for r in rows]
     hits = [float(r["hit_pct"]) for r in rows if r["hit_pct"]]
     return times[skip:], hits[skip:]
 

@@ -12,16 +12,16 @@ has the median over rounds and the range. A run during which memory or drive cha
 made again, at most twice, and counted."""
 import argparse
 import importlib.util
-import json
 import os
 import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
 
+from programs import execute, execute_json, kernel_rates
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-TYPES = "Q4_K,Q6_K"
+TYPES = ("Q4_K", "Q6_K")
 
 
 def load_limits():
@@ -32,24 +32,12 @@ def load_limits():
     return module.limits
 
 
-def run_json(command):
-    p = subprocess.run(command, capture_output=True, text=True, check=False)
-    if p.returncode != 0:
-        sys.exit(f"{shlex.join(command)}: {p.stderr.strip()}")
-    return json.loads(p.stdout)
-
-
 def measure_rates(a):
     """GB/s: memory with all threads, the slower kernel of one thread from cache times threads, the drive."""
-    bench = run_json([a.sluice, "bench", "--kernels", "--types", TYPES, "--no-attention", "--tokens", "none", "-t",
-                      str(a.threads), "--reps", "5", "--json"])
-    ram = [r for r in bench["ram"] if r["threads"] == a.threads][0]
-    cache = [r["gb_s"] for r in bench["results"]
-             if r["kernel"] == "gemv" and r["from"] == "cache" and r["threads"] == 1]
-    drive = run_json([a.sluice, "iobench", a.model, "--engines", "uring", "--in-flight", str(a.in_flight),
-                      "--no-buffered", "--seconds", "0.7", "--json"])
-    return {"ram": (ram["gb_s_before"] + ram["gb_s_after"]) / 2, "kernel": statistics.mean(cache),
-            "drive": drive["rows"][0]["gb_s"]}
+    begin, end, cache = kernel_rates(a.sluice, TYPES, a.threads)
+    drive = execute_json([a.sluice, "iobench", a.model, "--engines", "uring", "--in-flight", a.in_flight,
+                          "--no-buffered", "--seconds", 0.7, "--json"])
+    return {"ram": (begin + end) / 2, "kernel": statistics.mean(cache.values()), "drive": drive["rows"][0]["gb_s"]}
 
 
 def summary(path):
@@ -73,9 +61,7 @@ def one_run(a, cell, limits, before, measure_after):
             str(a.in_flight), "-n", str(a.tokens), "--ignore-eos", "--csv", csv, "--io-trace", io, "-c",
             str(a.ctx)] + (["--route-replay", a.trace] if a.trace else []) + shlex.split(flags)
         prompt = ["--token-ids", ",".join(str(1000 + 7 * i) for i in range(a.prompt_tokens))]
-        p = subprocess.run(command + prompt, capture_output=True, text=True, check=False)
-        if p.returncode != 0:
-            sys.exit(f"{shlex.join(command)}: {p.stderr.strip()}")
+        execute(command + prompt)
         after = measure_rates(a) if measure_after else before
         mean = {k: (before[k] + after[k]) / 2 for k in before}
         out = summary(csv)

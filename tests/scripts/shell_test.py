@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The measuring scripts: what they record and print, with recorded sensors, and what they refuse. Nothing about how
 fast anything is. One test per call: sensors, bench_run, ab, report, split_study,
-bare_pair, matrix."""
+bare_pair, plan_check, matrix."""
 import argparse
 import csv
 import json
@@ -286,6 +286,31 @@ def test_bare_pair(program):
             p = subprocess.run([os.path.join(build, "bench", "bare_read"), *args], capture_output=True, text=True, timeout=60,
                                check=False)
             check(p.returncode != 0 and p.stderr and not p.stdout, f"{args}: {p}")
+
+
+# ---- bench/plan_check.py ----
+
+def test_plan_check(program):
+    """The rate that was measured is the program's own, of the tokens that are not skipped."""
+    check_program = os.path.join(ROOT, "bench", "plan_check.py")
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "run.csv")
+        subprocess.run([program, "run", "-m", MODEL, "-p", "Once", "-n", "9", "--ignore-eos", "--csv", path], check=True,
+                       capture_output=True, timeout=120)
+        with open(path, encoding="utf-8") as f:
+            mean = [float(line.split("=")[1]) for line in f if line.startswith("# s_per_token=")][0]
+        code = "import sys, plan_check; print(*(plan_check.token_times(sys.argv[1], int(n))[0] for n in sys.argv[2:]))"
+        p = subprocess.run([sys.executable, "-B", "-c", code, path, "0", "7"], capture_output=True, text=True, check=False,
+                           env=dict(os.environ, PYTHONPATH=os.path.dirname(check_program)), timeout=60)
+        check(p.returncode == 0, f"token_times: {p.stderr}")
+        times, late = (json.loads(t + "]") for t in p.stdout.strip().rstrip("]").split("] "))
+        check(len(times) == 9 and abs(sum(times) / 9 - mean) <= 1e-5 * mean + 1e-9, f"{times} are not {mean} s each")
+        check(late == times[7:], f"{late} of {times}")
+    p = subprocess.run([sys.executable, "-B", check_program, "--model", MODEL, "--sluice", program, "--prompts", "4", "--runs",
+                        "1", "--tokens", "6", "--skip", "2", "--within", "1e9"], capture_output=True, text=True, timeout=240,
+                       check=False)
+    t = tables(p.stdout)
+    check(p.returncode == 0 and len(t) == 1 and len(t[0]) == 3 and "1 of 1 within" in p.stdout, f"plan_check: {p}")
 
 
 # ---- bench-matrix.sh ----

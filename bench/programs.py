@@ -1,0 +1,28 @@
+"""What the measuring programs of this folder share: running others, and the rates of this machine."""
+import json
+import shlex
+import subprocess
+import sys
+
+
+def execute(command):
+    """The finished process; ends this one with the message of a program that failed."""
+    command = [str(c) for c in command]
+    p = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if p.returncode != 0:
+        sys.exit(f"{shlex.join(command)}: {p.stderr.strip()}")
+    return p
+
+
+def execute_json(command):
+    return json.loads(execute(command).stdout)
+
+
+def kernel_rates(sluice, types, threads, *more):
+    """GB/s: memory with all threads before and after, each type's product from cache with one thread."""
+    bench = execute_json([sluice, "bench", "--kernels", "--types", ",".join(types), "--no-attention", "--tokens", "none",
+                          "-t", threads, "--reps", 5, *more, "--json"])
+    ram = [r for r in bench["ram"] if r["threads"] == threads][0]
+    cache = {r["type"]: r["gb_s"] for r in bench["results"]
+             if r["kernel"] == "gemv" and r["from"] == "cache" and r["threads"] == 1}
+    return ram["gb_s_before"], ram["gb_s_after"], cache
