@@ -220,7 +220,8 @@ static int pack_layer(struct pack *p, struct packed_layer *l, struct sl_err *err
     return pack_state_save(&p->state, err);
 }
 
-static bool is_packed(const struct pack *p)
+/* Is nothing left to do? Says so. */
+static bool say_packed(const struct pack *p)
 {
     if (pack_state_left(&p->state) > 0 || !p->state.listed)
         return false;
@@ -255,13 +256,13 @@ static int do_pack(struct pack *p, struct sl_err *err)
     int rc = model ? pack_state_check_link(p->args->output, model, err) : 0, todo = 0;
     if (rc < 0)
         return rc;
-    if (is_packed(p))
+    if (say_packed(p))
         return 0;
     if (pack_state_room(p->args->output, &room) && left + ROOM > room)
         return refuse_room(p, left + ROOM, room, err);
     if ((rc = pack_state_lock(&p->state, err)) < 0)
         return rc;
-    if (is_packed(p)) /* by a call that held the lock before */
+    if (say_packed(p)) /* by a call that held the lock before */
         return 0;
     left = pack_state_left(&p->state);
     rc = pack_all(p, &todo, err);

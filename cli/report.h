@@ -29,8 +29,8 @@ struct report_summary {
     double read_mib, mib_per_token, read_mib_s, hit_pct;
     double token_route_mib, cache_resident_mib;
     double prompt_read_mib, prompt_read_mib_s;
-    double guess_useful_mib,
-        guess_wasted_mib; /* of decoding: what was read before it was asked for */
+    /* Of decoding: what was read before it was asked for, and used or not. */
+    double guess_useful_mib, guess_wasted_mib;
     double mem_peak_mib, rss_peak_mib;
 };
 /* Sorts r->step_s. */

@@ -66,8 +66,7 @@ static const struct opt_row ROWS[] = {
      "threads", "Compute threads", G_MODEL, NULL},
     {"--pin", OPT_FLAG, AT(pin), NULL, 0, 0, NULL, NULL, NULL,
      "Bind each compute thread to a CPU of its own, of those that the process may use (taskset): "
-     "one "
-     "on each core before second hardware threads, fast cores first",
+     "one on each core before second hardware threads, fast cores first",
      G_MODEL, NULL},
     {"--ubatch", OPT_INT, AT(ubatch), "N", 0, 65536, "0",
      "0: the widest whose buffers stay small beside the budget", "tokens",

@@ -2,6 +2,7 @@
 #include "cache/impl.h"
 
 #include "base/mem.h"
+#include "io/drives.h"
 
 #include <assert.h>
 #include <string.h>
@@ -61,7 +62,7 @@ uint64_t cache_count_tables(const struct cache_config *cfg, const struct cache_g
                         (uint64_t)count_reqs_per_load(cfg, g) * sizeof(struct io_req);
     return sizeof(struct cache) + slots * per_slot + loads * per_load +
            (uint64_t)g->max_experts * per_item + (uint64_t)g->n_experts * 13 +
-           (uint64_t)cfg->n_layers * (sizeof(struct cache_layer) + 2 * sizeof(int32_t)) +
+           (uint64_t)cfg->n_layers * (sizeof(struct cache_layer) + 3 * sizeof(int32_t)) +
            (uint64_t)g->n_classes * (sizeof(struct cache_class) + sizeof(struct slot_pool)) +
            count_policy(cfg, g);
 }
@@ -85,20 +86,31 @@ static int check_files(const struct cache_layer *ly, int l, size_t align, struct
     return 0;
 }
 
+static uint32_t find_drives(struct io_drives *all, const struct cache_layer *ly)
+{
+    uint32_t set = 0;
+    for (int j = 0; j < ly->n_parts; j++)
+        set |= UINT32_C(1) << io_drives_find(all, IO_DRIVES_MAX, ly->part[j].file);
+    return set;
+}
+
 static int make_layers(struct cache *c, const struct cache_config *cfg, struct sl_err *err)
 {
     size_t n = (size_t)cfg->n_layers;
     c->layers = mem_calloc(n, sizeof *c->layers);
     c->first_key = mem_calloc(n, sizeof *c->first_key);
+    c->drives = mem_calloc(n, sizeof *c->drives);
     c->where = mem_calloc((size_t)c->geo.n_experts, sizeof *c->where);
     c->routed = mem_calloc((size_t)c->geo.n_experts, sizeof *c->routed);
     c->used = mem_calloc((size_t)c->geo.n_experts, sizeof *c->used);
     c->known = mem_calloc((size_t)c->geo.n_experts, 1);
-    if (!c->layers || !c->first_key || !c->where || !c->routed || !c->used || !c->known)
+    if (!c->layers || !c->first_key || !c->drives || !c->where || !c->routed || !c->used ||
+        !c->known)
         return err_set(err, SL_E_MEM, "cache", "no memory for the table of experts");
     memcpy(c->layers, cfg->layers, n * sizeof *c->layers);
     c->cfg.layers = c->layers;
     int32_t key = 0;
+    struct io_drives all = {0};
     for (size_t l = 0; l < n; l++) {
         c->first_key[l] = key;
         if (c->geo.layer_class[l] >= 0)
@@ -106,6 +118,8 @@ static int make_layers(struct cache *c, const struct cache_config *cfg, struct s
         int rc = cfg->dry ? 0 : check_files(&c->layers[l], (int)l, cfg->align, err);
         if (rc)
             return rc;
+        if (!cfg->dry)
+            c->drives[l] = find_drives(&all, &c->layers[l]);
     }
     for (int64_t i = 0; i < c->geo.n_experts; i++)
         c->where[i] = -1;
@@ -256,6 +270,7 @@ void cache_destroy(struct cache **cp)
     mem_free(c->free_stacks);
     mem_free(c->layers);
     mem_free(c->first_key);
+    mem_free(c->drives);
     mem_free(c->where);
     mem_free(c->routed);
     mem_free(c->used);

@@ -26,26 +26,15 @@ static bool can_read_ahead(const struct cache *c)
            c->reader->ops != &io_plain_ops;
 }
 
-/* The drives that a layer's experts lie on, as bits. */
-static uint32_t layer_drives(struct cache *c, int layer)
-{
-    uint32_t set = 0;
-    for (int j = 0; j < c->layers[layer].n_parts; j++)
-        set |= UINT32_C(1) << io_drives_find(&c->drives, IO_DRIVES_MAX,
-                                             c->layers[layer].part[j].file);
-    return set;
-}
-
 /* Is anything that a pass asked for being read from a drive that layer's experts lie on? */
-static bool demand_is_open(struct cache *c, int layer)
+static bool demand_is_open(const struct cache *c, int layer)
 {
     if (c->n_open == c->ahead.n_open)
         return false;
-    const uint32_t drives = layer_drives(c, layer);
     for (int i = 0; i < c->n_loads; i++) {
         const struct load *l = &c->load[i];
         if (l->n_left > 0 && !c->slot[l->slot].spec &&
-            (layer_drives(c, c->slot[l->slot].layer) & drives))
+            (c->drives[c->slot[l->slot].layer] & c->drives[layer]))
             return true;
     }
     return false;
@@ -53,7 +42,7 @@ static bool demand_is_open(struct cache *c, int layer)
 
 /* What is certain may be as many as a token needs; guesses wait until their drive has nothing to
  * do, so that what a pass asks for waits behind few of them. */
-static bool may_begin(struct cache *c, const struct expected *e)
+static bool may_begin(const struct cache *c, const struct expected *e)
 {
     const struct ahead *a = &c->ahead;
     if (c->pass.n_planned > 0 || c->pass.err.code)

@@ -17,7 +17,6 @@
 #include "cache/slots.h"
 
 #include "base/clock.h"
-#include "io/drives.h"
 
 enum slot_state { SLOT_FREE = 0, SLOT_RESERVED, SLOT_READING, SLOT_READY, SLOT_CLOSED };
 
@@ -127,7 +126,7 @@ struct cache {
     int n_loads, n_open;   /* open: in flight */
     int n_expected_open;   /* loads that are kept for what is sure to be asked for */
     int reqs_per_load;
-    struct io_drives drives; /* those of experts that were expected */
+    uint32_t *drives; /* of each layer: those that its experts lie on, as bits */
 
     struct pass pass;
     struct cache_routing noted; /* of the next pass; n_tokens 0: not noted */

@@ -57,10 +57,7 @@ static int load(struct sl_engine *e, struct sl_err *err)
                               .user = e->opt.user,
                               .on_touched = on_touched,
                               .touched_user = e};
-    int rc = model_load(e->model, &lo, err);
-    if (rc == 0 && lo.mode != SL_DENSE_ANON)
-        on_touched(e);
-    return rc;
+    return model_load(e->model, &lo, err);
 }
 
 /* The pages of routed experts that are in the page cache already make direct reads the slower way.

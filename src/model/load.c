@@ -160,6 +160,13 @@ static void loaded(struct loader *ld, uint64_t n)
         ld->opt->on_load(ld->opt->user, ld->done, ld->total);
 }
 
+/* A touching thread ends, or could not be had. */
+static void end_touching(struct loader *ld)
+{
+    if (atomic_fetch_sub(&ld->touching, 1) == 1 && ld->opt->on_touched)
+        ld->opt->on_touched(ld->opt->touched_user);
+}
+
 /* Threads share the pieces: the first touch of a page can be slow because the host has to find it,
  * and several are found at a time. */
 static void *touch(void *arg)
@@ -172,8 +179,7 @@ static void *touch(void *arg)
         size_t left = ld->anon_bytes - at;
         mem_populate(ld->anon + at, left < TOUCH_PIECE ? left : TOUCH_PIECE);
     }
-    if (atomic_fetch_sub(&ld->touching, 1) == 1 && ld->opt->on_touched)
-        ld->opt->on_touched(ld->opt->touched_user);
+    end_touching(ld);
     return NULL;
 }
 
@@ -245,9 +251,8 @@ static int read_touched(struct loader *ld)
     atomic_store(&ld->touching, TOUCH_THREADS);
     while (n < TOUCH_THREADS && start_thread(&thread[n], "sluice-touch", touch, ld) == 0)
         n++;
-    for (int i = n; i < TOUCH_THREADS; i++) /* in the place of those that could not be had */
-        if (atomic_fetch_sub(&ld->touching, 1) == 1 && ld->opt->on_touched)
-            ld->opt->on_touched(ld->opt->touched_user);
+    for (int i = n; i < TOUCH_THREADS; i++)
+        end_touching(ld);
     int rc = read_spans(ld);
     atomic_store(&ld->stop, true);
     for (int i = 0; i < n; i++)
@@ -298,6 +303,8 @@ static void warm(const uint8_t *p, uint64_t n)
 
 static int load_mapped(struct loader *ld)
 {
+    if (ld->opt->on_touched) /* there is nothing to touch */
+        ld->opt->on_touched(ld->opt->touched_user);
     for (int i = 0; i < ld->n_spans; i++) {
         struct span *s = &ld->span[i];
         const uint8_t *base;
