@@ -3,17 +3,13 @@
 #include "cache/impl.h"
 
 #include "base/mem.h"
-#include "base/start.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define POPULATE_PIECE ((size_t)32 << 20) /* of neighbouring slots, in the order of their use */
-/* In one call: meanwhile nobody can map or unmap memory, and where the host is slow to find pages a
- * call of 32 MiB holds up every such caller for tens of milliseconds. */
-#define POPULATE_STEP ((size_t)2 << 20)
-#define MAP_FLAGS     (MEM_HUGE | MEM_DONTFORK)
+#define TOUCH_PIECE ((size_t)32 << 20) /* of neighbouring slots, in the order of their use */
+#define MAP_FLAGS   (MEM_HUGE | MEM_DONTFORK)
 
 static size_t count_bytes(const struct cache *c)
 {
@@ -27,7 +23,6 @@ int cache_map_arena(struct cache *c, struct sl_err *err)
 {
     struct cache_arena *a = &c->arena;
     memset(a, 0, sizeof *a);
-    atomic_init(&a->stop, false);
     a->bytes = count_bytes(c);
     a->base = mem_reserve(a->bytes, MAP_FLAGS);
     if (!a->base) { /* address space may be bounded: then the cache cannot grow */
@@ -85,7 +80,7 @@ bool cache_open_slots(struct cache *c, int first, int n)
 void cache_close_slot(struct cache *c, int slot)
 {
     size_t bytes = c->pool[c->slot[slot].pool].slot_bytes;
-    assert(!c->arena.running);
+    assert(!c->arena.piece);
     if (c->cfg.dry)
         return;
     mem_close(c->slot[slot].base, bytes);
@@ -116,51 +111,47 @@ static void list_pieces(struct cache *c)
         if (c->slot[s].state == SLOT_CLOSED || a->touched[s])
             continue;
         if (last && last->first + last->n == s && s > p->first &&
-            last->bytes + p->slot_bytes <= POPULATE_PIECE) {
+            (size_t)(last->n + 1) * p->slot_bytes <= TOUCH_PIECE) {
             last->n++;
-            last->bytes += p->slot_bytes;
             continue;
         }
         last = &a->piece[a->n_pieces++];
         *last = (struct cache_piece){
             .first = s,
             .n = 1,
-            .bytes = p->slot_bytes,
-            .at = c->slot[s].base,
             .when = p == cache_transit(c) ? 2 : (double)(s - p->first) / (double)p->n_open,
         };
     }
     qsort(a->piece, (size_t)a->n_pieces, sizeof *a->piece, compare_pieces);
-}
-
-static void *populate(void *arg)
-{
-    struct cache_arena *a = arg;
     for (int i = 0; i < a->n_pieces; i++) {
-        const struct cache_piece *p = &a->piece[i];
-        for (size_t done = 0, n; done < p->bytes; done += n) {
-            if (atomic_load_explicit(&a->stop, memory_order_relaxed))
-                return NULL;
-            n = p->bytes - done < POPULATE_STEP ? p->bytes - done : POPULATE_STEP;
-            mem_populate(p->at + done, n);
-        }
-        memset(a->touched + p->first, 1, (size_t)p->n);
+        const struct cache_slot *s = &c->slot[a->piece[i].first];
+        a->memory[i] = (struct touch_piece){s->base, (size_t)a->piece[i].n *
+                                                         (size_t)c->pool[s->pool].slot_bytes};
     }
-    return NULL;
 }
 
-/* The thread is a convenience: where it cannot be had, pages come when the reads touch them. */
+static void forget_pieces(struct cache_arena *a)
+{
+    mem_free(a->piece);
+    mem_free(a->memory);
+    a->piece = NULL;
+    a->memory = NULL;
+}
+
+/* Only a convenience: without it pages come when the reads touch them. */
 void cache_start_touching(struct cache *c)
 {
     struct cache_arena *a = &c->arena;
     if (c->cfg.dry)
         return;
     a->piece = mem_calloc((size_t)c->n_slots, sizeof *a->piece);
-    if (!a->piece)
+    a->memory = mem_calloc((size_t)c->n_slots, sizeof *a->memory);
+    if (!a->piece || !a->memory) {
+        forget_pieces(a);
         return;
+    }
     list_pieces(c);
-    atomic_store_explicit(&a->stop, false, memory_order_relaxed);
-    a->running = a->n_pieces && start_thread(&a->thread, "sluice-touch", populate, a) == 0;
+    touch_begin(&a->touch, a->memory, a->n_pieces, NULL, NULL);
 }
 
 void cache_touch(struct cache *c)
@@ -172,11 +163,10 @@ void cache_touch(struct cache *c)
 void cache_stop_touching(struct cache *c)
 {
     struct cache_arena *a = &c->arena;
-    if (a->running) {
-        atomic_store_explicit(&a->stop, true, memory_order_relaxed);
-        pthread_join(a->thread, NULL);
-        a->running = false;
-    }
-    mem_free(a->piece);
-    a->piece = NULL;
+    if (!a->piece)
+        return;
+    int n = touch_end(&a->touch);
+    for (int i = 0; i < n; i++)
+        memset(a->touched + a->piece[i].first, 1, (size_t)a->piece[i].n);
+    forget_pieces(a);
 }

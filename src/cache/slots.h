@@ -5,8 +5,7 @@
 
 #include "cache/cache.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
+#include "base/touch.h"
 
 /* Layers whose slices have the same lengths share slots of one layout. */
 struct cache_class {
@@ -58,21 +57,18 @@ void cache_reserve_slots(const struct cache_config *cfg, struct cache_geometry *
 int cache_check_budget(uint64_t budget, const struct cache_geometry *g, struct sl_err *err);
 
 /* Address space for all slots: class 0's, class 1's, ..., then the transit slots. Slots that are
- * open have memory. A background thread touches its pages ahead of the reads. */
+ * open have memory. Their pages are touched in the background, ahead of the reads. */
 struct cache_arena {
     uint8_t *base;
     size_t bytes, open_bytes;
-    bool *touched; /* of a slot: it has its pages; the thread's while that runs */
+    bool *touched; /* of a slot: it has its pages */
     struct cache_piece {
-        int first, n; /* slots, neighbours */
-        size_t bytes;
-        uint8_t *at;
-        double when; /* the least is touched first */
-    } * piece;
+        int first, n;           /* slots, neighbours */
+        double when;            /* the least is touched first */
+    } * piece;                  /* while touching: what is touched, */
+    struct touch_piece *memory; /* and where it lies */
     int n_pieces;
-    pthread_t thread;
-    bool running;
-    atomic_bool stop;
+    struct touch touch;
 };
 
 #endif

@@ -4,20 +4,17 @@
  * its place, so that direct reads need no buffer between. Windows stand in the order of the file,
  * are cut into pieces, and several pieces are under way on each drive. Threads touch the memory
  * ahead of the reads, which never wait for them. */
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/size.h"
-#include "base/start.h"
+#include "base/touch.h"
 #include "io/drives.h"
 #include "model/weights.h"
 
-#define READ_PIECE    ((size_t)4 << 20) /* bytes; a multiple of any alignment */
-#define TOUCH_PIECE   ((size_t)2 << 20) /* bytes */
-#define TOUCH_THREADS 2
-#define MAP_FLAGS     (MEM_HUGE | MEM_DONTFORK)
+#define READ_PIECE ((size_t)4 << 20) /* bytes; a multiple of any alignment */
+#define MAP_FLAGS  (MEM_HUGE | MEM_DONTFORK)
 
 /* ---- What there is to load ---- */
 
@@ -145,12 +142,6 @@ struct loader {
     int n_req;
     uint64_t done, total;
     struct sl_err *err;
-    /* Touching */
-    uint8_t *anon;
-    size_t anon_bytes;
-    _Atomic size_t untouched; /* pieces before it are taken */
-    atomic_int touching;      /* threads */
-    atomic_bool stop;
 };
 
 static void loaded(struct loader *ld, uint64_t n)
@@ -158,29 +149,6 @@ static void loaded(struct loader *ld, uint64_t n)
     ld->done += n;
     if (ld->opt->on_load)
         ld->opt->on_load(ld->opt->user, ld->done, ld->total);
-}
-
-/* A touching thread ends, or could not be had. */
-static void end_touching(struct loader *ld)
-{
-    if (atomic_fetch_sub(&ld->touching, 1) == 1 && ld->opt->on_touched)
-        ld->opt->on_touched(ld->opt->touched_user);
-}
-
-/* Threads share the pieces: the first touch of a page can be slow because the host has to find it,
- * and several are found at a time. */
-static void *touch(void *arg)
-{
-    struct loader *ld = arg;
-    for (size_t at; !atomic_load(&ld->stop);) {
-        at = atomic_fetch_add(&ld->untouched, TOUCH_PIECE);
-        if (at >= ld->anon_bytes)
-            break;
-        size_t left = ld->anon_bytes - at;
-        mem_populate(ld->anon + at, left < TOUCH_PIECE ? left : TOUCH_PIECE);
-    }
-    end_touching(ld);
-    return NULL;
 }
 
 /* The drive's next piece; false when it has none. */
@@ -242,24 +210,6 @@ static int read_spans(struct loader *ld)
     return rc;
 }
 
-/* Read while others touch ahead. They are a convenience: without them pages come when the reads
- * touch them. */
-static int read_touched(struct loader *ld)
-{
-    pthread_t thread[TOUCH_THREADS];
-    int n = 0;
-    atomic_store(&ld->touching, TOUCH_THREADS);
-    while (n < TOUCH_THREADS && start_thread(&thread[n], "sluice-touch", touch, ld) == 0)
-        n++;
-    for (int i = n; i < TOUCH_THREADS; i++)
-        end_touching(ld);
-    int rc = read_spans(ld);
-    atomic_store(&ld->stop, true);
-    for (int i = 0; i < n; i++)
-        pthread_join(thread[i], NULL);
-    return rc;
-}
-
 /* By file and place. */
 static int compare_spans(const void *a, const void *b)
 {
@@ -280,15 +230,17 @@ static int load_anon(struct loader *ld, struct model *m)
     if (!m->anon || !ld->req)
         return err_set(ld->err, SL_E_MEM, "model", "no memory for %llu MiB of weights",
                        (unsigned long long)(ld->total >> 20));
-    ld->anon = m->anon;
-    ld->anon_bytes = m->anon_bytes;
     uint8_t *at = m->anon;
     for (int i = 0; i < ld->n_spans; i++) {
         struct span *s = &ld->span[i];
         s->window = at;
         at += window_bytes(s);
     }
-    int rc = read_touched(ld);
+    struct touch touch;
+    touch_begin(&touch, &(struct touch_piece){m->anon, m->anon_bytes}, 1, ld->opt->on_touched,
+                ld->opt->touched_user);
+    int rc = read_spans(ld);
+    touch_end(&touch);
     for (int i = 0; rc == 0 && i < ld->n_spans; i++)
         *ld->span[i].data = ld->span[i].window + (ld->span[i].offset - window_begin(&ld->span[i]));
     return rc;
@@ -362,7 +314,6 @@ int model_load(struct model *m, const struct load_options *opt, struct sl_err *e
         return err_set(err, SL_E_MEM, "model", "no memory to load");
     ld->opt = opt;
     ld->err = err;
-    atomic_init(&ld->stop, false);
     rc = load_spans(ld, m);
     if (rc == 0)
         derive_pointers(m, opt->experts);

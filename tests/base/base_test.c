@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "base/start.h"
+#include "base/touch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,6 +15,7 @@
 #include <errno.h>
 #include <fenv.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -162,6 +164,45 @@ static void test_mem_map(void **state)
     assert_int_equal(mem_now(), before);
 }
 
+static void count_done(void *user)
+{
+    atomic_fetch_add((atomic_int *)user, 1);
+}
+
+/* Pieces are touched in their order, each once whole; whoever ends it learns how far it came; and
+ * it is told once that it is over, whichever way. */
+static void test_touch(void **state)
+{
+    (void)state;
+    size_t bytes = (size_t)24 << 20, cut = ((size_t)5 << 20) + 4096;
+    for (int wait = 0; wait < 2; wait++) {
+        uint8_t *p = mem_map(bytes, 0);
+        assert_non_null(p);
+        p[cut] = 9;
+        struct touch_piece piece[] = {
+            {p + cut, bytes - cut}, {p, 0}, {p, cut}, {p, 4096} /* again does no harm */};
+        atomic_int done;
+        atomic_init(&done, 0);
+        struct touch t;
+        touch_begin(&t, piece, 4, count_done, &done);
+        while (wait && !atomic_load(&done))
+            clock_sleep(0.001);
+        int n = touch_end(&t);
+        assert_true(wait ? n == 4 : n >= 0 && n <= 4);
+        assert_int_equal(atomic_load(&done), 1);
+        if (n > 0 && mem_count_resident(piece[0].at, piece[0].bytes, 64) >= 0)
+            assert_int_equal(mem_count_resident(piece[0].at, piece[0].bytes, 64), 64);
+        assert_int_equal(p[cut], 9); /* contents stay */
+        mem_unmap(p, bytes);
+    }
+    struct touch none;
+    atomic_int done;
+    atomic_init(&done, 0);
+    touch_begin(&none, NULL, 0, count_done, &done);
+    assert_int_equal(touch_end(&none), 0);
+    assert_int_equal(atomic_load(&done), 1);
+}
+
 static void test_sizes(void **state)
 {
     (void)state;
@@ -269,6 +310,7 @@ int main(void)
         cmocka_unit_test(test_mem_realloc),
         cmocka_unit_test(test_mem_strings_and_failing),
         cmocka_unit_test(test_mem_map),
+        cmocka_unit_test(test_touch),
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_clock),
         cmocka_unit_test(test_fpenv),

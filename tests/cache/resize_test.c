@@ -177,11 +177,11 @@ static void test_touched_later(void **state)
         cfg.touch_later = true;
         struct io_reader *r = kit_fake(0, 0, 2);
         struct cache *c = kit_cache(&cfg, r);
-        assert_false(c->arena.running);
+        assert_null(c->arena.piece);
         assert_true(mem_count_resident(c->arena.base, c->arena.bytes, 16) <= 0); /* -1: not known */
         if (asked) {
             cache_touch(c);
-            assert_true(c->arena.running);
+            assert_non_null(c->arena.piece);
         }
         for (int32_t e = 0; e < 32; e++)
             is_hit(c, &k, 0, e);
