@@ -17,6 +17,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/mman.h>
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #endif
@@ -169,6 +170,21 @@ static void count_done(void *user)
     atomic_fetch_add((atomic_int *)user, 1);
 }
 
+/* Kernels before 5.14 refuse to populate memory; emulators say that they did and did not. */
+static bool can_populate(void)
+{
+#ifdef MADV_POPULATE_WRITE
+    size_t page = mem_page_size();
+    uint8_t *p = mem_map(page, 0);
+    assert_non_null(p);
+    bool can = madvise(p, page, MADV_POPULATE_WRITE) == 0 && mem_count_resident(p, page, 1) == 1;
+    mem_unmap(p, page);
+    return can;
+#else
+    return false;
+#endif
+}
+
 /* Pieces are touched in their order, each once whole; whoever ends it learns how far it came; and
  * it is told once that it is over, whichever way. */
 static void test_touch(void **state)
@@ -190,7 +206,7 @@ static void test_touch(void **state)
         int n = touch_end(&t);
         assert_true(wait ? n == 4 : n >= 0 && n <= 4);
         assert_int_equal(atomic_load(&done), 1);
-        if (n > 0 && mem_count_resident(piece[0].at, piece[0].bytes, 64) >= 0)
+        if (n > 0 && can_populate())
             assert_int_equal(mem_count_resident(piece[0].at, piece[0].bytes, 64), 64);
         assert_int_equal(p[cut], 9); /* contents stay */
         mem_unmap(p, bytes);
