@@ -101,26 +101,48 @@ static void test_sizes_between_tokens(void **state)
     sl_engine_close(&e);
 }
 
-static void test_refusals(void **state)
+/* A context in which the widest batch that --ram allows fits, and memory beyond the plan of an
+ * engine that was closed: emulators keep some megabytes for the threads that it had. */
+#define WIDE  (1 << 17)
+#define EXTRA (16 * MIB)
+
+/* The widest batches that fit leave room for the least of caches, and none for it to grow into. */
+static void test_growth_beyond_ram(void **state)
 {
     (void)state;
     struct log l = {.n = 0};
     struct sl_engine_options o = options(&l);
     struct sl_engine *e;
     struct sl_err err;
-    o.cache_slots = 8;
+    o.n_ctx = WIDE;
+    o.ubatch = 1;
     assert_int_equal(sl_engine_open(model->path, &o, &e, &err), 0);
     struct sl_engine_plan p = plan_of(e);
     sl_engine_close(&e);
-    o.ram = p.total_bytes + 2 * MIB; /* the bank does not fit, its half may not */
+    o.ubatch = 0;
+    o.ram = p.total_bytes + EXTRA;
+    assert_true(o.ram / 8 > EXTRA + p.cache_bytes); /* what one batch may take */
     assert_int_equal(sl_engine_open(model->path, &o, &e, &err), 0);
-    uint64_t room = o.ram - (plan_of(e).total_bytes - plan_of(e).cache_bytes);
-    int rc = sl_engine_set_cache_budget(e, p.cache_max_bytes, &err);
-    assert_int_equal(rc, room < p.cache_max_bytes ? SL_E_BUDGET : 0);
-    if (rc)
-        assert_non_null(strstr(err.msg, "--ram leaves"));
+    p = plan_of(e);
+    assert_true(p.ubatch > 1 && p.ubatch < WIDE);
+    assert_true(p.cache_bytes >= p.cache_min_bytes && p.cache_bytes < p.cache_max_bytes);
+    assert_int_equal(sl_engine_set_cache_budget(e, p.cache_max_bytes, &err), SL_E_BUDGET);
+    assert_non_null(strstr(err.msg, "--ram leaves"));
+    assert_int_equal(plan_of(e).cache_bytes, p.cache_bytes);
+    assert_int_equal(sl_engine_set_cache_budget(e, 0, &err), 0);
+    assert_int_equal(sl_engine_set_cache_budget(e, p.cache_max_bytes, &err), SL_E_BUDGET);
+    assert_int_equal(sl_engine_set_cache_budget(e, p.cache_bytes, &err), 0);
+    assert_int_equal(plan_of(e).total_bytes, p.total_bytes);
     sl_engine_close(&e);
-    o = options(&l);
+}
+
+static void test_no_cache_to_change(void **state)
+{
+    (void)state;
+    struct log l = {.n = 0};
+    struct sl_engine_options o = options(&l);
+    struct sl_engine *e;
+    struct sl_err err;
     o.stream = SL_STREAM_OFF;
     assert_int_equal(sl_engine_open(model->path, &o, &e, &err), 0);
     assert_int_equal(sl_engine_set_cache_budget(e, MIB, &err), SL_E_ARG);
@@ -257,6 +279,24 @@ static void test_short_of_memory(void **state)
     close_adapting(&a);
 }
 
+static void test_growth_beyond_the_machine(void **state)
+{
+    (void)state;
+    struct adapting a;
+    struct sl_err err;
+    open_adapting(&a);
+    struct sl_engine_plan p = plan_of(a.e);
+    assert_int_equal(sl_engine_set_cache_budget(a.e, p.cache_min_bytes, &err), 0);
+    put_memory(1024 * MIB); /* the floor */
+    assert_int_equal(sl_engine_set_cache_budget(a.e, p.cache_max_bytes, &err), SL_E_BUDGET);
+    assert_non_null(strstr(err.msg, "the machine can spare"));
+    assert_int_equal(plan_of(a.e).cache_bytes, p.cache_min_bytes);
+    put_memory(1024 * MIB + p.cache_max_bytes - p.cache_min_bytes);
+    assert_int_equal(sl_engine_set_cache_budget(a.e, p.cache_max_bytes, &err), 0);
+    assert_int_equal(plan_of(a.e).cache_bytes, p.cache_max_bytes);
+    close_adapting(&a);
+}
+
 static void test_short_in_the_group(void **state)
 {
     (void)state;
@@ -323,8 +363,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes_between_tokens),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_growth_beyond_ram),
+        cmocka_unit_test(test_no_cache_to_change),
         cmocka_unit_test(test_short_of_memory),
+        cmocka_unit_test(test_growth_beyond_the_machine),
         cmocka_unit_test(test_short_in_the_group),
         cmocka_unit_test(test_pressure),
     };
