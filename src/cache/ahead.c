@@ -1,6 +1,8 @@
 /* ahead.c: reads for a layer whose pass has not begun, into slots that nobody needs. */
 #include "cache/impl.h"
 
+#include <string.h>
+
 void cache_adopt_ahead(struct cache *c, int slot)
 {
     struct cache_slot *s = &c->slot[slot];
@@ -25,11 +27,17 @@ void cache_drop_ahead(struct cache *c, int layer)
     }
 }
 
-/* A free cache slot of the layer's class, else a free transit slot; one of these stays free for the
- * next demand. */
+/* A free cache slot of the layer's class, or one that gives way in a prompt, else a free transit
+ * slot; one of these stays free for the next demand. */
 static int pick_slot(struct cache *c)
 {
-    int slot = cache_pop_slot(&c->pool[c->geo.layer_class[c->ahead.layer]]);
+    const struct ahead *a = &c->ahead;
+    int pool = c->geo.layer_class[a->layer];
+    int32_t key = c->first_key[a->layer] + a->next_expert;
+    int slot = cache_pop_slot(&c->pool[pool]);
+    if (slot < 0 && a->counted && c->in_prompt &&
+        cache_make_room(c, pool, key, c->routed[key] + (uint32_t)a->counts[a->next_expert]))
+        slot = cache_pop_slot(&c->pool[pool]);
     if (slot < 0 && cache_transit(c)->n_free > 1)
         slot = cache_pop_slot(cache_transit(c));
     return slot;
@@ -50,7 +58,8 @@ void cache_top_up_ahead(struct cache *c)
             a->layer = -1;
             break;
         }
-        if (c->where[c->first_key[a->layer] + a->next_expert] >= 0) {
+        if (c->where[c->first_key[a->layer] + a->next_expert] >= 0 ||
+            (a->counted && a->counts[a->next_expert] <= 0)) {
             a->next_expert++;
             continue;
         }
@@ -65,7 +74,7 @@ void cache_top_up_ahead(struct cache *c)
     cache_submit_chain(c, &q);
 }
 
-void cache_read_ahead(struct cache *c, int layer)
+void cache_read_ahead(struct cache *c, int layer, const int32_t *counts)
 {
     struct cache_span span = cache_begin_span(c);
     bool ok = layer >= 0 && layer < c->cfg.n_layers && c->layers[layer].n_parts > 0 &&
@@ -74,6 +83,10 @@ void cache_read_ahead(struct cache *c, int layer)
     if (ok && c->ahead.layer != layer) {
         c->ahead.layer = layer;
         c->ahead.next_expert = 0;
+        c->ahead.counted = counts != NULL;
+        if (counts)
+            memcpy(c->ahead.counts, counts,
+                   (size_t)c->layers[layer].n_experts * sizeof *c->ahead.counts);
     }
     if (ok)
         cache_top_up_ahead(c);

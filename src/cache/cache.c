@@ -57,7 +57,7 @@ uint64_t cache_count_tables(const struct cache_config *cfg, const struct cache_g
         slots += g->cls[i].most_slots;
     uint64_t per_slot = sizeof(struct cache_slot) + sizeof(int32_t) + sizeof(struct cache_piece) +
                         sizeof(bool);
-    uint64_t per_item = sizeof(struct pass_item) + sizeof(struct pass_rank) + sizeof(int32_t);
+    uint64_t per_item = sizeof(struct pass_item) + sizeof(struct pass_rank) + 2 * sizeof(int32_t);
     uint64_t per_load = sizeof(struct load) +
                         (uint64_t)count_reqs_per_load(cfg, g) * sizeof(struct io_req);
     return sizeof(struct cache) + slots * per_slot + loads * per_load +
@@ -205,7 +205,8 @@ static int make_loads(struct cache *c, struct sl_err *err)
     c->pass.item = mem_calloc(most, sizeof *c->pass.item);
     c->pass.rank = mem_calloc(most, sizeof *c->pass.rank);
     c->pass.ready = mem_calloc(most, sizeof *c->pass.ready);
-    if (!c->load || !c->req || !c->pass.item || !c->pass.rank || !c->pass.ready)
+    c->ahead.counts = mem_calloc(most, sizeof *c->ahead.counts);
+    if (!c->load || !c->req || !c->pass.item || !c->pass.rank || !c->pass.ready || !c->ahead.counts)
         return err_set(err, SL_E_MEM, "cache", "no memory for %d reads", c->n_loads);
     for (int i = c->n_loads; i-- > 0;) {
         c->load[i].req = c->req + (size_t)i * (size_t)c->reqs_per_load;
@@ -280,6 +281,7 @@ void cache_destroy(struct cache **cp)
     mem_free(c->pass.item);
     mem_free(c->pass.rank);
     mem_free(c->pass.ready);
+    mem_free(c->ahead.counts);
     cache_free_geometry(&c->geo);
     mem_free(c);
 }

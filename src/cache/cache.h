@@ -113,6 +113,9 @@ int cache_pass_try(struct cache *c, int max_count, int *index, struct expert_vie
  * already); without, it always is. 0, or negative as cache_pass_next. */
 int cache_pass_await(struct cache *c, int index, struct sl_err *err);
 void cache_pass_release(struct cache *c, int index);
+/* How many experts a caller may hold while it computes for reads to go on beside that: half of
+ * those that have no place in the cache. */
+int cache_hold_most(const struct cache *c);
 /* Take what has landed and let the drive go on with what is queued, in the middle of a computation
  * that may take longer than the reads in flight. By the thread that drives the cache; cheap when
  * nothing has landed. Its time is the caller's: it is not counted as the cache's. */
@@ -123,12 +126,13 @@ void cache_pass_end(struct cache *c);
 /* Is the expert in memory or on its way there, read ahead or not? */
 bool cache_holds_expert(const struct cache *c, int layer, int expert);
 
-/* Start reading layer's experts in rising id into what is free, speculatively; never evicts or
- * delays what a pass needs; a later pass finds them (they count as its misses). Counted as
- * speculative. Only worth it where a batch uses nearly the whole bank. Asking again for the same
- * layer goes on where it was: a caller that has other work before the pass may keep the drive busy
- * so. One layer at a time; the end of a prompt stops it. */
-void cache_read_ahead(struct cache *c, int layer);
+/* Start reading layer's experts in rising id, speculatively and never before what a pass waits for;
+ * a later pass finds them (they count as its misses). counts: how many tokens of a prompt's batch
+ * will choose each expert, about; those with 0 are left out, and in a prompt the others may take
+ * slots of experts that it routed less often, as they would in their pass, but not of one that is
+ * counted itself. NULL: all experts, into what is free. Asking again for the same layer goes on
+ * where it was. One layer at a time; the end of a prompt stops it. Counted as speculative. */
+void cache_read_ahead(struct cache *c, int layer, const int32_t *counts);
 
 /* Experts that the layer's next pass is expected to ask for, n of them, likeliest first; replaces
  * what an earlier call said of this layer as far as no read was begun. sure: it will ask for them;

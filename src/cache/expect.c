@@ -59,7 +59,7 @@ static int pick_slot(struct cache *c, const struct expected *e)
 {
     int pool = c->geo.layer_class[e->layer];
     int slot = cache_pop_slot(&c->pool[pool]);
-    if (slot < 0 && cache_make_room(c, pool, c->first_key[e->layer] + e->expert))
+    if (slot < 0 && cache_make_room(c, pool, c->first_key[e->layer] + e->expert, 0))
         slot = cache_pop_slot(&c->pool[pool]);
     if (slot < 0 && cache_transit(c)->n_free > 1)
         slot = cache_pop_slot(cache_transit(c));

@@ -5,7 +5,7 @@
  *     issue (pass.c)  reads go out in rising id: at once where a slot is there, else when a transit
  *                     slot comes free
  *     reap (load.c)   a slot whose requests have all arrived is published
- *     ahead.c         speculative reads of a whole bank into what is free
+ *     ahead.c         speculative reads for a prompt's next layer
  *     expect.c        speculative reads of expected experts
  *
  * A slot's life:  FREE -> RESERVED (promised to a miss) -> READING -> READY -> FREE. Slots that the
@@ -95,6 +95,8 @@ struct ahead {
     int n_queue;
     int layer;       /* -1: none */
     int next_expert; /* all before it were considered */
+    int32_t *counts; /* of the layer's experts: tokens that will choose them, about */
+    bool counted;    /* else all are read, into what is free */
     int n_open;      /* experts in flight that no pass has asked for */
 };
 
@@ -220,9 +222,10 @@ void cache_poll_loads(struct cache *c);
 void cache_look_up_items(struct cache *c, const int32_t *ids, const int32_t *counts);
 void cache_tell_routing(struct cache *c, const int32_t *ids);
 void cache_plan_misses(struct cache *c);
-/* Make the least valued slot of the key's pool free, but none that the open pass needs; false: the
- * policy found nothing worth less than the key's expert. */
-bool cache_make_room(struct cache *c, int pool, int32_t key);
+/* Make the least valued slot of the key's pool free, but none that the open pass or the read-ahead
+ * needs. count 0: what the policy values less than the key's expert; else what this prompt routed
+ * less often than that. False: there is none. */
+bool cache_make_room(struct cache *c, int pool, int32_t key, uint32_t count);
 void cache_tell_policy(struct cache *c);
 
 /* pass.c: called by load.c when the slot of an item has landed; bad: NULL or the request that

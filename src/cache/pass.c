@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <string.h>
 
 static int check_ids(const struct cache *c, int layer, const int32_t *ids, int n,
                      struct sl_err *err)
@@ -138,10 +139,28 @@ int cache_pass_begin(struct cache *c, int layer, const int32_t *ids, const int32
 
 /* ---- Handing out ----------------------------------------------------------------------------- */
 
-/* The item that is handed out next if it is there and at most max_count tokens chose it; -1. */
-static int take_ready(struct pass *p, uint32_t max_count)
+/* Put what came through transit first among what is ready: its slot serves the next read. */
+static void bring_transit_forward(struct cache *c)
 {
+    struct pass *p = &c->pass;
+    int first = cache_transit(c)->first, j = p->ready_head;
+    while (j < p->ready_tail && p->item[p->ready[j]].slot < first)
+        j++;
+    if (j == p->ready_tail)
+        return;
+    int32_t item = p->ready[j];
+    memmove(&p->ready[p->ready_head + 1], &p->ready[p->ready_head],
+            (size_t)(j - p->ready_head) * sizeof *p->ready);
+    p->ready[p->ready_head] = item;
+}
+
+/* The item that is handed out next if it is there and at most max_count tokens chose it; -1. */
+static int take_ready(struct cache *c, uint32_t max_count)
+{
+    struct pass *p = &c->pass;
     int i = -1;
+    if (p->order == CACHE_AS_READY && p->n_planned > 0)
+        bring_transit_forward(c);
     if (p->order == CACHE_AS_READY && p->ready_head < p->ready_tail)
         i = p->ready[p->ready_head];
     else if (p->order == CACHE_ASCENDING && p->n_handed < p->n)
@@ -199,7 +218,7 @@ static int next_item(struct cache *c, uint32_t max_count, bool wait, int *index)
             return 0;
         if (overlap)
             issue_reads(c);
-        int i = overlap || p->n_reading == 0 ? take_ready(p, max_count) : -1;
+        int i = overlap || p->n_reading == 0 ? take_ready(c, max_count) : -1;
         if (i >= 0) {
             *index = i;
             return 1;
@@ -309,6 +328,12 @@ void cache_pass_release(struct cache *c, int index)
         issue_reads(c);
     cache_top_up_ahead(c);
     cache_end_span(c, span);
+}
+
+int cache_hold_most(const struct cache *c)
+{
+    int n = c->pool[c->geo.n_classes].n / 2;
+    return n > 1 ? n : 1;
 }
 
 void cache_keep_reading(struct cache *c)

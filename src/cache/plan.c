@@ -63,6 +63,7 @@ void cache_tell_routing(struct cache *c, const int32_t *ids)
 struct victim_query {
     const struct cache *c;
     uint32_t candidate; /* how often this prompt routed the expert that wants room; 0: any may go */
+    int layer;          /* whose counted experts stay; -1: none */
 };
 
 /* In a prompt only experts that it routed less often give way, the least routed first; in decode
@@ -73,19 +74,22 @@ static uint32_t victim_cost(const void *ctx, int slot)
     const struct cache_slot *s = &q->c->slot[slot];
     if (s->item >= 0)
         return CACHE_COST_NEVER;
+    if (s->layer == q->layer && q->c->ahead.counts[s->key - q->c->first_key[q->layer]] > 0)
+        return CACHE_COST_NEVER;
     if (q->candidate == 0)
         return 0;
     uint32_t count = q->c->routed[s->key];
     return count < q->candidate ? count : CACHE_COST_NEVER;
 }
 
-/* A slot of the pool whose expert gives way to that of key; -1: none does. bound: only to what this
- * prompt routed more often than it. */
-static int find_victim(struct cache *c, int pool, int32_t key, bool bound)
+/* A slot of the pool whose expert gives way to that of key; -1: none does. count: only to what this
+ * prompt routed so often, more often than it; 0: as the policy has it. */
+static int find_victim(struct cache *c, int pool, int32_t key, uint32_t count)
 {
-    struct victim_query q = {.c = c, .candidate = bound ? c->routed[key] : 0};
+    struct victim_query q = {
+        .c = c, .candidate = count, .layer = c->ahead.counted ? c->ahead.layer : -1};
     struct cache_wish w = {
-        .pool = pool, .key = key, .may_decline = !bound, .cost = victim_cost, .ctx = &q};
+        .pool = pool, .key = key, .may_decline = count == 0, .cost = victim_cost, .ctx = &q};
     return c->policy->ops->victim(c->policy, &w);
 }
 
@@ -96,9 +100,9 @@ static void evict(struct cache *c, int slot)
     cache_free_slot(c, slot);
 }
 
-bool cache_make_room(struct cache *c, int pool, int32_t key)
+bool cache_make_room(struct cache *c, int pool, int32_t key, uint32_t count)
 {
-    int slot = c->pool[pool].n > 0 ? find_victim(c, pool, key, false) : -1;
+    int slot = c->pool[pool].n > 0 ? find_victim(c, pool, key, count) : -1;
     if (slot >= 0)
         evict(c, slot);
     return slot >= 0;
@@ -115,7 +119,9 @@ static int find_room(struct cache *c, int i)
     if (slot < 0 && cache_reclaim_slot(c, p))
         slot = cache_pop_slot(p);
     if (slot < 0) {
-        int v = find_victim(c, pool, item_key(c, i), c->in_prompt && !c->policy->ops->rank);
+        int32_t key = item_key(c, i);
+        bool bound = c->in_prompt && !c->policy->ops->rank;
+        int v = find_victim(c, pool, key, bound ? c->routed[key] : 0);
         if (v < 0)
             return -1;
         evict(c, v);

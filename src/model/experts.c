@@ -61,13 +61,6 @@ static const struct moe_job *job_after(const struct expert_group *g, const struc
     return j + 1 < g->f->jobs + g->n_jobs ? j + 1 : NULL;
 }
 
-/* Between two pieces of its work the thread that drives the cache lets the drive go on. */
-static void keep_reading(struct forward *f, int tid)
-{
-    if (tid == 0 && f->cache)
-        cache_keep_reading(f->cache);
-}
-
 /* Items are (job, matrix, rows): consecutive items of a job walk gate's rows, then up's. */
 static void gate_up_range(void *arg, int64_t begin, int64_t end, int tid)
 {
@@ -75,7 +68,7 @@ static void gate_up_range(void *arg, int64_t begin, int64_t end, int tid)
     const struct layer *l = g->l;
     struct forward *f = g->f;
     int ff = l->gate_exps.n_out, per = (ff + g->unit - 1) / g->unit;
-    keep_reading(f, tid);
+    forward_keep_reading(f, tid);
     for (int64_t i = begin; i < end; i++) {
         const struct moe_job *j = &f->jobs[i / (2 * per)];
         int at = (int)(i % (2 * per)), up = at >= per, r0 = (at - up * per) * g->unit;
@@ -109,7 +102,7 @@ static void down_range(void *arg, int64_t begin, int64_t end, int tid)
     const struct expert_group *g = arg;
     struct forward *f = g->f;
     int n = g->l->down_exps.n_out, per = (n + g->unit - 1) / g->unit;
-    keep_reading(f, tid);
+    forward_keep_reading(f, tid);
     for (int64_t i = begin; i < end; i++) {
         const struct moe_job *j = &f->jobs[i / per];
         int r0 = (int)(i % per) * g->unit, r1 = r0 + g->unit < n ? r0 + g->unit : n;

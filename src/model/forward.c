@@ -54,11 +54,13 @@ static uint64_t expert_rows(const struct model_config *c, uint64_t tok)
     return narrow > tok ? narrow : tok;
 }
 
-static void lay_out_peek(struct peek *p, const struct model_config *c, struct arena *a)
+static void lay_out_peek(struct peek *p, const struct model_config *c, int max_tok, struct arena *a)
 {
     uint64_t k = (uint64_t)c->n_expert_used, layers = (uint64_t)c->n_layer;
-    p->norm = take(a, (uint64_t)c->n_embd, sizeof(float));
-    p->scores = take(a, (uint64_t)c->n_expert, sizeof(float));
+    uint64_t sample = (uint64_t)(max_tok < PEEK_SAMPLE ? max_tok : PEEK_SAMPLE);
+    p->norm = take(a, sample * (uint64_t)c->n_embd, sizeof(float));
+    p->scores = take(a, sample * (uint64_t)c->n_expert, sizeof(float));
+    p->counts = take(a, (uint64_t)c->n_expert, sizeof(int32_t));
     p->guess = take(a, k, sizeof(int32_t));
     p->control = take(a, k, sizeof(int32_t));
     p->previous = take(a, layers * k, sizeof(int32_t));
@@ -89,7 +91,7 @@ static void lay_out_experts(struct forward *f, struct arena *a, int threads)
     f->first = take(a, n + 1, sizeof(int32_t));
     f->union_ids = take(a, n, sizeof(int32_t));
     f->union_counts = take(a, n, sizeof(int32_t));
-    lay_out_peek(&f->peek, c, a);
+    lay_out_peek(&f->peek, c, f->max_tok, a);
     f->jobs = take(a, rows, sizeof(struct moe_job));
     f->gathered = take(a, rows, f->gathered_stride);
     f->expert_out = take(a, expert_rows(c, tok), (uint64_t)c->n_embd * sizeof(float));

@@ -120,6 +120,13 @@ int forward_moe(struct forward *f, int il, struct sl_err *err);
 
 /* ---- Shared by the files of the operations ---- */
 
+/* Between two pieces of its work the thread that drives the cache (0) lets the drive go on. */
+static inline void forward_keep_reading(const struct forward *f, int tid)
+{
+    if (tid == 0 && f->cache)
+        cache_keep_reading(f->cache);
+}
+
 /* One matrix of a joint product: y[t] = W x[t] (+ bias), rows y_stride floats apart. */
 struct product {
     const struct weight *w;

@@ -11,10 +11,6 @@
 #include "model/forward.h"
 #include "model/watch.h"
 
-/* Read ahead into the next layer where this one used at least 7/8 of its bank. */
-#define AHEAD_NUM 7
-#define AHEAD_DEN 8
-
 /* Narrow: outputs of each token's experts in rising id, then the residual. */
 static void combine_range(void *arg, int64_t begin, int64_t end, int tid)
 {
@@ -62,7 +58,9 @@ static int resident_experts(struct forward *f, int il, int n_union, bool wide, s
 /* Take what is ready without waiting, as far as the group's rows allow; waits for the first. */
 static int next_group(struct forward *f, struct expert_group *g, bool *done, struct sl_err *err)
 {
-    int rc = 1, most = g->wide ? 1 : f->n_tok == 1 ? f->m->cfg.n_expert_used : f->group_rows;
+    int rc = 1, most = g->wide         ? 1
+                       : f->n_tok == 1 ? f->m->cfg.n_expert_used
+                                       : cache_hold_most(f->cache);
     while (g->n_jobs < most) {
         int index;
         struct expert_view v;
@@ -106,9 +104,6 @@ static int streamed_experts(struct forward *f, int il, int n_union, bool wide, s
             cache_pass_release(f->cache, f->jobs[i].index);
     }
     cache_pass_end(f->cache);
-    if (rc == 0 && f->prompt && n_union * AHEAD_DEN >= f->m->cfg.n_expert * AHEAD_NUM &&
-        il + 1 < f->m->cfg.n_layer)
-        cache_read_ahead(f->cache, il + 1);
     return rc;
 }
 

@@ -60,6 +60,7 @@ void forward_finish(const struct weight *w, int expert, int r0, int r1, float *y
 }
 
 struct products_args {
+    const struct forward *f;
     const struct product *p;
     int n;
     const uint8_t *packed;
@@ -103,9 +104,9 @@ static int items(const struct products_args *a, int i)
 
 static void products_range(void *arg, int64_t begin, int64_t end, int tid)
 {
-    (void)tid;
     const struct products_args *a = arg;
     int64_t at = 0;
+    forward_keep_reading(a->f, tid);
     for (int i = 0; i < a->n; i++) {
         int64_t n = items(a, i), lo = begin > at ? begin - at : 0, hi = end - at < n ? end - at : n;
         if (lo < hi) {
@@ -126,7 +127,13 @@ static int row_unit(size_t row_bytes)
 void forward_products(struct forward *f, const struct product *p, int n, const uint8_t *packed,
                       size_t packed_stride, int n_tok)
 {
-    struct products_args a = {p, n, packed, packed_stride, n_tok, row_unit(p[0].w->row_bytes)};
+    struct products_args a = {.f = f,
+                              .p = p,
+                              .n = n,
+                              .packed = packed,
+                              .packed_stride = packed_stride,
+                              .n_tok = n_tok,
+                              .unit = row_unit(p[0].w->row_bytes)};
     int64_t total = 0;
     for (int i = 0; i < n; i++)
         total += items(&a, i);
@@ -288,6 +295,7 @@ static void attention_range(void *arg, int64_t begin, int64_t end, int tid)
     const struct row_args *a = arg;
     const struct forward *f = a->f;
     int heads = f->m->cfg.n_head_kv, width = forward_attn_tokens(&f->m->cfg, f->n_tok);
+    forward_keep_reading(f, tid);
     for (int64_t i = begin; i < end; i++) {
         int t = (int)(i / heads) * width, n = f->n_tok - t < width ? f->n_tok - t : width;
         struct attn_args at = attention_args(f, a->il, (int)(i % heads), t, n, tid);

@@ -17,24 +17,28 @@ static bool routes(const struct forward *f, int il)
 
 void peek_begin(struct forward *f)
 {
-    f->peek.guess_layer = -1;
+    f->peek.guess_layer = f->peek.counts_layer = -1;
     if (f->route.ahead)
         memset(f->peek.ahead_used, 0, (size_t)f->m->cfg.n_layer * sizeof *f->peek.ahead_used);
 }
 
-/* Scores of layer il's router if its FFN began with the residual as it is. */
-static int score(struct forward *f, int il, struct sl_err *err)
+/* Scores of layer il's router if its FFN began with the residual as it is; of n of the batch's
+ * tokens, evenly spread. */
+static int score(struct forward *f, int il, int n, struct sl_err *err)
 {
     const struct layer *l = &f->m->layers[il];
     const struct model_config *c = &f->m->cfg;
-    f->k->rms_norm(f->x, l->ffn_norm, c->n_embd, c->rms_eps, f->peek.norm);
+    size_t width = (size_t)c->n_embd;
+    for (int i = 0; i < n; i++)
+        f->k->rms_norm(f->x + (size_t)((int64_t)i * f->n_tok / n) * width, l->ffn_norm, c->n_embd,
+                       c->rms_eps, f->peek.norm + (size_t)i * width);
     f->packed_src = NULL;
-    int rc = forward_pack(f, l->router.kernel->act, f->peek.norm, (size_t)c->n_embd, c->n_embd, 1,
-                          il, "input of a router that is asked early", err);
+    int rc = forward_pack(f, l->router.kernel->act, f->peek.norm, width, c->n_embd, n, il,
+                          "input of a router that is asked early", err);
     if (rc < 0)
         return rc;
     struct product p = {&l->router, f->peek.scores, (size_t)c->n_expert};
-    forward_products(f, &p, 1, f->packed, f->packed_stride, 1);
+    forward_products(f, &p, 1, f->packed, f->packed_stride, n);
     f->packed_src = NULL;
     return 0;
 }
@@ -60,7 +64,7 @@ int peek_route_ahead(struct forward *f, int il, struct sl_err *err)
     int to = il + f->route.ahead, k = f->m->cfg.n_expert_used;
     if (!f->route.ahead || !alone(f) || !routes(f, to))
         return 0;
-    int rc = score(f, to, err);
+    int rc = score(f, to, 1, err);
     if (rc < 0)
         return rc;
     struct route_choice out = {p->ahead_ids + (size_t)to * (size_t)k,
@@ -75,7 +79,7 @@ int peek_route_ahead(struct forward *f, int il, struct sl_err *err)
 /* The k best by layer il's router on the residual as it is. */
 static int rank(struct forward *f, int il, int32_t *ids, struct sl_err *err)
 {
-    int n = f->m->cfg.n_expert, rc = score(f, il, err);
+    int n = f->m->cfg.n_expert, rc = score(f, il, 1, err);
     if (rc < 0)
         return rc;
     if (!f->k->softmax(f->peek.scores, n))
@@ -129,10 +133,42 @@ int peek_guess_next(struct forward *f, int il, struct sl_err *err)
     return rc;
 }
 
+/* Tokens that are expected at an expert for it to be read ahead. */
+#define EXPECT_TOKENS 2
+
+/* What a guess comes to grief on is no error: the layer itself will tell. */
+void peek_count_next(struct forward *f, int il)
+{
+    struct peek *p = &f->peek;
+    int n = f->n_tok < PEEK_SAMPLE ? f->n_tok : PEEK_SAMPLE, k = f->m->cfg.n_expert_used;
+    int n_expert = f->m->cfg.n_expert;
+    int32_t ids[MODEL_MAX_TOPK];
+    p->counts_layer = -1;
+    if (!f->prompt || !f->cache || f->load_all || f->n_tok < EXPECT_TOKENS || !routes(f, il + 1) ||
+        score(f, il + 1, n, NULL) < 0)
+        return;
+    memset(p->counts, 0, (size_t)n_expert * sizeof *p->counts);
+    for (int t = 0; t < n; t++) {
+        float *s = p->scores + (size_t)t * (size_t)n_expert;
+        if (!f->k->softmax(s, n_expert))
+            return;
+        kern_topk(s, n_expert, k, ids);
+        for (int i = 0; i < k; i++)
+            p->counts[ids[i]]++;
+    }
+    for (int e = 0; e < n_expert; e++) {
+        int64_t tokens = (int64_t)p->counts[e] * f->n_tok / n;
+        p->counts[e] = tokens < EXPECT_TOKENS ? 0 : (int32_t)tokens;
+    }
+    p->counts_layer = il + 1;
+}
+
 void peek_tell_cache(struct forward *f, int il)
 {
     const struct peek *p = &f->peek;
     int k = f->m->cfg.n_expert_used, to = il + f->route.ahead;
+    if (f->prompt && routes(f, il + 1) && (f->load_all || p->counts_layer == il + 1))
+        cache_read_ahead(f->cache, il + 1, f->load_all ? NULL : p->counts);
     if (!alone(f))
         return;
     if (f->route.ahead && routes(f, to))

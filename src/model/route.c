@@ -227,6 +227,7 @@ int route_batch(struct forward *f, int il, int *n_union, struct sl_err *err)
         rc = peek_guess_next(f, il, err);
     if (rc < 0)
         return rc;
+    peek_count_next(f, il);
     watch_routes(f);
     *n_union = build_entries(f);
     sort_tokens(f, il);

@@ -93,8 +93,8 @@ struct load_options {
     int in_flight;            /* reads of one drive that it has under way */
     void (*on_load)(void *user, uint64_t done, uint64_t total);
     void *user;
-    /* The weights' own memory, if any, is touched, or loading gave up; once, from any thread, before
-     * model_load returns; not when it fails before it reads. May be NULL. */
+    /* The weights' own memory, if any, is touched, or loading gave up; once, from any thread,
+     * before model_load returns; not when it fails before it reads. May be NULL. */
     void (*on_touched)(void *user);
     void *touched_user;
 };

@@ -22,7 +22,7 @@ static struct cache_config open_kit(struct kit *k, int64_t slots)
 static void read_all_ahead(struct cache *c, struct io_reader *r, int layer)
 {
     do
-        cache_read_ahead(c, layer);
+        cache_read_ahead(c, layer, NULL);
     while (r->open > 0);
 }
 
@@ -35,7 +35,7 @@ static void test_a_pass_finds_what_was_read(void **state)
         struct io_reader *r = kit_fake(2, 0, 2);
         struct cache *c = kit_cache(&cfg, r);
         if (half)
-            cache_read_ahead(c, 1);
+            cache_read_ahead(c, 1, NULL);
         else
             read_all_ahead(c, r, 1);
         uint64_t n = half ? 2 : 8 + 4; /* in_flight; cache slots and transit slots but one */
@@ -156,7 +156,7 @@ static void test_demand_goes_first(void **state)
     struct sl_err err = {0};
     int index, n = 0;
     assert_int_equal(cache_pass_begin(c, 0, all, NULL, 12, CACHE_ASCENDING, &err), 0);
-    cache_read_ahead(c, 1);
+    cache_read_ahead(c, 1, NULL);
     while (cache_pass_next(c, &index, &v, &err) == 1) {
         n++;
         cache_pass_release(c, index);
@@ -187,10 +187,112 @@ static void test_the_window_is_for_demand(void **state)
     struct sl_err err = {0};
     assert_int_equal(cache_pass_begin(c, 0, all, NULL, N, CACHE_ASCENDING, &err), 0);
     assert_int_equal(r->open, 2 * 5); /* parts x transit slots */
-    cache_read_ahead(c, 1);
+    cache_read_ahead(c, 1, NULL);
     assert_int_equal(r->open, 2 * 5);
     cache_pass_end(c);
     assert_int_equal(r->open, 2 * 2); /* now it goes on: parts x in_flight */
+    cache_destroy(&c);
+    io_reader_destroy(&r);
+    kit_close(&k);
+}
+
+/* What is counted is read, and nothing else. */
+static void test_counted(void **state)
+{
+    (void)state;
+    struct kit k;
+    struct cache_config cfg = open_kit(&k, 8);
+    struct io_reader *r = kit_fake(2, 0, 2);
+    struct cache *c = kit_cache(&cfg, r);
+    int32_t counts[N] = {[3] = 1, [9] = 40, [N - 1] = 2}, ids[] = {3, 9, N - 1};
+    uint64_t bytes = 0;
+    for (int i = 0; i < 3; i++)
+        bytes += kit_read_bytes(&k, 1, ids[i], cfg.align);
+    do
+        cache_read_ahead(c, 1, counts);
+    while (r->open > 0);
+    assert_int_equal(kit_stats(c).bytes_read, bytes);
+    kit_pass(c, &k, 1, ids, NULL, 3, CACHE_AS_READY, NULL);
+    assert_int_equal(kit_stats(c).bytes_read, bytes);
+    assert_int_equal(kit_stats(c).spec_useful_bytes, bytes);
+    cache_destroy(&c);
+    io_reader_destroy(&r);
+    kit_close(&k);
+}
+
+/* In a prompt what is counted takes the place of what was routed less often, except that of an
+ * expert which is counted itself; the rest goes into transit. */
+static void test_counted_in_a_prompt(void **state)
+{
+    (void)state;
+    for (int prompt = 0; prompt < 2; prompt++) {
+        struct kit k;
+        struct cache_config cfg = open_kit(&k, 4);
+        struct io_reader *r = kit_fake(2, 0, 2);
+        struct cache *c = kit_cache(&cfg, r);
+        int32_t here[] = {1, 2}, next[] = {4, 5}, often[] = {5, 1}, seldom[] = {1, 1};
+        if (prompt)
+            cache_prompt_begin(c);
+        kit_pass(c, &k, 0, here, often, 2, CACHE_AS_READY, NULL);
+        kit_pass(c, &k, 1, next, seldom, 2, CACHE_AS_READY, NULL);
+        int32_t counts[N] = {[4] = 3, [6] = 3, [7] = 9};
+        do
+            cache_read_ahead(c, 1, counts);
+        while (r->open > 0);
+        struct cache_stats s = kit_stats(c);
+        assert_int_equal(s.evictions, prompt ? 2 : 0); /* expert 2 of layer 0 and 5 of layer 1 */
+        assert_int_equal(cache_holds_expert(c, 0, 1), 1);
+        assert_int_equal(cache_holds_expert(c, 0, 2), !prompt);
+        assert_int_equal(cache_holds_expert(c, 1, 4), 1);
+        assert_int_equal(cache_holds_expert(c, 1, 5), !prompt);
+        int32_t all_next[] = {4, 6, 7};
+        kit_pass(c, &k, 1, all_next, (int32_t[]){3, 3, 9}, 3, CACHE_AS_READY, NULL);
+        s = kit_stats(c);
+        assert_int_equal(s.spec_wasted_bytes, 0);
+        assert_int_equal(s.spec_useful_bytes,
+                         kit_read_bytes(&k, 1, 6, cfg.align) + kit_read_bytes(&k, 1, 7, cfg.align));
+        if (prompt) { /* they stay */
+            assert_true(cache_has_expert(c, 1, 6));
+            assert_true(cache_has_expert(c, 1, 7));
+            cache_prompt_end(c);
+        }
+        cache_destroy(&c);
+        io_reader_destroy(&r);
+        kit_close(&k);
+    }
+}
+
+/* While reads wait for transit slots, what came through one is handed out before all else, however
+ * much is ready: a caller that holds few at a time never keeps the drive waiting. */
+static void test_transit_is_handed_out_first(void **state)
+{
+    (void)state;
+    struct kit k;
+    struct cache_config cfg = open_kit(&k, 12);
+    struct io_reader *r = kit_fake(0, 0, 2);
+    struct cache *c = kit_cache(&cfg, r);
+    assert_int_equal(cache_hold_most(c), 2);                 /* of five transit slots */
+    kit_pass(c, &k, 0, all, NULL, 12, CACHE_AS_READY, NULL); /* resident */
+    struct expert_view v;
+    struct sl_err err = {0};
+    int index, n = 0;
+    cache_prompt_begin(c);
+    kit_pass(c, &k, 0, all, NULL, 12, CACHE_AS_READY, NULL); /* and not to be evicted */
+    assert_int_equal(cache_pass_begin(c, 0, all, NULL, N, CACHE_AS_READY, &err), 0);
+    while (r->open > 0) /* all five land */
+        cache_keep_reading(c);
+    while (cache_pass_next(c, &index, &v, &err) == 1) {
+        assert_true(kit_same(&k, 0, all[index], &v));
+        if (n < 8) /* the seventh release gives the last miss its slot: no hurry from then on */
+            assert_true((index >= 12) == (n < 7));
+        cache_pass_release(c, index);
+        while (r->open > 0)
+            cache_keep_reading(c);
+        n++;
+    }
+    assert_int_equal(n, N);
+    cache_pass_end(c);
+    cache_prompt_end(c);
     cache_destroy(&c);
     io_reader_destroy(&r);
     kit_close(&k);
@@ -206,7 +308,7 @@ static void test_destroy_waits(void **state)
     struct io_reader *r;
     assert_int_equal(io_reader_create("threads", 2, 1, &r, NULL, &err), 0);
     struct cache *c = kit_cache(&cfg, r);
-    cache_read_ahead(c, 1);
+    cache_read_ahead(c, 1, NULL);
     cache_destroy(&c);
     assert_int_equal(r->open, 0);
     io_reader_destroy(&r);
@@ -222,6 +324,9 @@ int main(void)
         cmocka_unit_test(test_later_experts_make_room),
         cmocka_unit_test(test_demand_goes_first),
         cmocka_unit_test(test_the_window_is_for_demand),
+        cmocka_unit_test(test_counted),
+        cmocka_unit_test(test_counted_in_a_prompt),
+        cmocka_unit_test(test_transit_is_handed_out_first),
         cmocka_unit_test(test_destroy_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

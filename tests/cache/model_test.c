@@ -256,7 +256,7 @@ static void look_ahead(struct cache *c, const struct kit *k, int layer, uint64_t
 {
     int32_t guess[KIT_MAX_EXPERTS], unused[KIT_MAX_EXPERTS];
     if (kit_below(rng, 2))
-        cache_read_ahead(c, kit_below(rng, 3) ? layer : kit_below(rng, k->n_layers));
+        cache_read_ahead(c, kit_below(rng, 3) ? layer : kit_below(rng, k->n_layers), NULL);
     if (kit_below(rng, 2)) {
         int n = draw_ids(k, rng, kit_below(rng, k->n_experts), guess, unused);
         cache_expect(c, kit_below(rng, k->n_layers), guess, n, kit_below(rng, 2));

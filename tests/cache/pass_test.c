@@ -225,7 +225,7 @@ static void test_without_overlap(void **state)
             b.cfg.overlap = false;
             b.c = kit_cache(&b.cfg, b.r);
             ASK(&b, 2, 6, 7);
-            cache_read_ahead(b.c, 2);
+            cache_read_ahead(b.c, 2, NULL);
             assert_int_equal(b.r->open, 0);
             struct expert_view v;
             struct sl_err err = {0};
@@ -370,7 +370,7 @@ static void test_bad_ids_are_refused(void **state)
     assert_int_equal(cache_pass_next(b.c, &index, &v, &err), 0);
     cache_pass_end(b.c);
     cache_pass_end(b.c); /* nothing is open: nothing happens */
-    cache_read_ahead(b.c, 99);
+    cache_read_ahead(b.c, 99, NULL);
     ASK(&b, 0, 1, 2);
     tear_down(&b);
 }

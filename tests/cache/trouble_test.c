@@ -111,7 +111,7 @@ static void test_a_dying_drive(void **state)
         struct sl_err err = {0};
         int failed = 0;
         for (int i = 0; i < 20; i++) {
-            cache_read_ahead(c, i % 3);
+            cache_read_ahead(c, i % 3, NULL);
             failed += run_until_failure(c, &k, i % 2 ? CACHE_ASCENDING : CACHE_AS_READY, &err);
         }
         assert_true(failed > 0);

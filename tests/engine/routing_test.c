@@ -421,6 +421,38 @@ static void test_guesses(void **state)
     run_free(&own);
 }
 
+/* A prompt's next layer is read ahead where several tokens will ask for an expert; most of that is
+ * used, and it changes no byte. */
+static void test_a_prompt_reads_ahead(void **state)
+{
+    (void)state;
+    enum { N = 48 };
+    int32_t many[N + 2];
+    for (int i = 0; i < N + 2; i++)
+        many[i] = 3 + 37 * i % 900;
+    struct run_spec s = spec();
+    s.ids = many;
+    s.n_prompt = N;
+    s.n_step = 2;
+    s.opt.cache_slots = 6;
+    s.opt.overlap = false;
+    struct run_result alone = run(&s);
+    assert_int_equal(alone.stats.prompt.spec_useful_bytes, 0);
+    s.opt.overlap = true;
+    struct run_result ahead = run(&s);
+    assert_int_equal(run_differs(&alone, &ahead, 0), -1);
+    assert_true(ahead.stats.prompt.spec_useful_bytes > 4 * ahead.stats.prompt.spec_wasted_bytes);
+    assert_int_equal(ahead.stats.decode.spec_useful_bytes, 0);
+    s.opt.load_all = true;
+    struct run_result all = run(&s);
+    assert_int_equal(run_differs(&alone, &all, 0), -1);
+    assert_true(all.stats.prompt.spec_useful_bytes > 0);
+    assert_int_equal(all.stats.prompt.spec_wasted_bytes, 0);
+    run_free(&alone);
+    run_free(&ahead);
+    run_free(&all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -435,6 +467,7 @@ int main(void)
         cmocka_unit_test(test_substitute),
         cmocka_unit_test(test_route_ahead),
         cmocka_unit_test(test_guesses),
+        cmocka_unit_test(test_a_prompt_reads_ahead),
     };
     return cmocka_run_group_tests_name("routing", tests, NULL, NULL);
 }
