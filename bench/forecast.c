@@ -87,6 +87,7 @@ static void decode(const struct forecast_shape *s, const struct forecast_rates *
     out->token_s = read_seconds(&s->head, r) + read_seconds(&s->layers, r) + kv + TOKEN_S +
                    s->n_block * BLOCK_S;
     out->hit = 1;
+    out->routed_bytes = routed;
     if (!run->streamed || s->n_layer == 0) {
         out->token_s += multiply;
         return;

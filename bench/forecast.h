@@ -63,6 +63,7 @@ struct forecast_run {
 };
 struct forecast {
     double hit;             /* 0..1 */
+    double routed_bytes;    /* of the experts that a token uses */
     double read_bytes;      /* per decoded token */
     double token_s, read_s; /* of a decoded token; of it the drive is busy */
     double prompt_bytes;    /* experts read by the prompt */

@@ -26,8 +26,8 @@ static const struct opt_row OWN_ROWS[] = {
      NULL, "tokens", "Length of the prompt that the time to first token is estimated for",
      "Estimate", NULL},
     {"--trace", OPT_STR, offsetof(struct plan_args, trace), "FILE", 0, 0, NULL, NULL, NULL,
-     "Take the hit rate from a routing that this model recorded (route_trace v1), instead of what "
-     "models of this kind usually give",
+     "Take the hit rate, and the experts per token, from a routing that this model recorded "
+     "(route_trace v1), instead of what models of this kind usually give",
      "Estimate", NULL},
     {"--drive-gb-s", OPT_FLOAT, offsetof(struct plan_args, drive), "R", 0.001, 1000, NULL,
      "measured", NULL, "Read rate of the drive; for another machine than this one", "Estimate",
@@ -289,7 +289,11 @@ static int read_inputs(struct plan *p, struct sl_err *err)
     plan_read_shape(g, p->info.n_expert_run, &p->shape);
     rc = measure_drive(p, g, err);
     gguf_close(&g);
-    return rc == SL_OK && p->args->trace ? trace_read(p->args->trace, &p->trace, err) : rc;
+    if (rc == SL_OK && p->args->trace)
+        rc = trace_read(p->args->trace, &p->trace, err);
+    if (p->trace && p->shape.top_k > 0) /* a run that follows it uses as many */
+        p->shape.top_k = p->trace->top_k < p->shape.n_expert ? p->trace->top_k : p->shape.n_expert;
+    return rc;
 }
 
 static int make_plan(struct plan *p, struct sl_err *err)

@@ -100,7 +100,7 @@ static void print_estimate(const struct plan *p)
     if (p->plan.streamed)
         printf("  hit rate %.0f %% (%s): %.0f of %.0f MiB read per token\n", 100 * f->hit,
                p->trace ? "this recording" : "usual for such a share of the experts",
-               f->read_bytes / MIB, mib(p->info.token_expert_bytes));
+               f->read_bytes / MIB, f->routed_bytes / MIB);
     print_speed(p);
     const int n_sizes = isfinite(f->token_s) ? p->n_sizes : 0;
     if (n_sizes > 0)
