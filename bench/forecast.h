@@ -72,10 +72,10 @@ struct forecast {
 void forecast_make(const struct forecast_shape *s, const struct forecast_rates *r,
                    const struct forecast_run *run, struct forecast *out);
 
-/* Share of the experts that a decoded token finds in a cache which holds this share of the bank of
- * a model that uses `used` (0 to 1) of its experts per token, with the default policy: what
- * recorded routing of models that use 8 of 128 gave (docs/cache-policy.md), without the misses that
- * only come first. Caches are compared by how many tokens' experts they hold. */
-double forecast_hit(double share, double used);
+/* Share of the experts that a decoded token finds in a cache which holds this share of the bank,
+ * with the default policy: what recorded routing of models with 128 experts gave
+ * (docs/cache-policy.md), without the misses that only come first. Models with fewer experts choose
+ * more evenly: of the distance to an even choice they get n_expert / 128. */
+double forecast_hit(double share, int n_expert);
 
 #endif

@@ -108,19 +108,21 @@ static void test_prompt(void **state)
 static void test_hits(void **state)
 {
     (void)state;
-    const double used[] = {8.0 / 128, 4.0 / 16, 4.0 / 256};
+    const int n[] = {128, 16, 256};
     for (int j = 0; j < 3; j++) {
-        assert_near(forecast_hit(1, used[j]), 1);
-        assert_near(forecast_hit(7, used[j]), 1);
-        assert_true(forecast_hit(0, used[j]) == 0 && forecast_hit(-1, used[j]) == 0);
-        assert_true(forecast_hit(NAN, used[j]) == 0);
+        assert_near(forecast_hit(1, n[j]), 1);
+        assert_near(forecast_hit(7, n[j]), 1);
+        assert_true(forecast_hit(0, n[j]) == 0 && forecast_hit(-1, n[j]) == 0);
+        assert_true(forecast_hit(NAN, n[j]) == 0);
         for (int i = 1; i <= 100; i++) {
-            assert_true(forecast_hit(i / 100.0, used[j]) >= forecast_hit((i - 1) / 100.0, used[j]));
-            assert_true(forecast_hit(i / 100.0, used[j]) >= i / 100.0); /* choosing evenly */
+            assert_true(forecast_hit(i / 100.0, n[j]) >= forecast_hit((i - 1) / 100.0, n[j]));
+            assert_true(forecast_hit(i / 100.0, n[j]) >= i / 100.0); /* choosing evenly */
         }
     }
-    /* As many tokens' experts, as many hits. */
-    assert_near(forecast_hit(0.2, 4.0 / 32), forecast_hit(0.1, 8.0 / 128));
+    assert_near(forecast_hit(0.1, 128), 0.656);
+    assert_near(forecast_hit(0.1, 512), 0.656);
+    assert_near(forecast_hit(0.1, 64), 0.1 + 0.556 / 2); /* halfway to an even choice */
+    assert_near(forecast_hit(0.8, 128), 0.9995);
     assert_true(forecast_hit(0.5, 0) == 0);
 }
 
