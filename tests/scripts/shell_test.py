@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The measuring scripts: what they record and print, with recorded sensors, and what they refuse. Nothing about how
 fast anything is. One test per call: sensors, bench_run, ab, report, split_study,
-bare_pair, plan_check, matrix."""
+bare_pair, plan_check, cold_start, matrix."""
 import argparse
 import csv
 import json
@@ -311,6 +311,31 @@ def test_plan_check(program):
                        check=False)
     t = tables(p.stdout)
     check(p.returncode == 0 and len(t) == 1 and len(t[0]) == 3 and "1 of 1 within" in p.stdout, f"plan_check: {p}")
+
+
+# ---- bench/cold_start.py ----
+
+def test_cold_start(program):
+    """The bytes are those of the model, what is allowed follows from them, and the exit status from that."""
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "m.gguf")
+        shutil.copy(MODEL, path)
+        subprocess.run(["sync", path], check=True)
+        command = [sys.executable, "-B", os.path.join(ROOT, "bench", "cold_start.py"), "--model", path, "--sluice", program,
+                   "--prompts", "1,9", "--runs", "2", "--seconds", "0.02", "--touch-mb", "8", "--flags=--moe-stream --cache-mb 2"]
+        p = subprocess.run(command + ["--fixed", "1000"], capture_output=True, text=True, timeout=240, check=False)
+        if "page cache" in p.stderr: # a drive that cannot be measured
+            print(p.stderr)
+            sys.exit(77)
+        t = tables(p.stdout)
+        check(p.returncode == 0 and len(t) == 1 and [r[1] for r in t[0][2:]] == ["1", "9"], f"cold_start: {p}")
+        for row in t[0][2:]:
+            rate, loaded, first, allowed = ([float(x) for x in row[i].split(", ")] for i in (3, 4, 5, 6))
+            check(len(rate) == 2 and all(0 < x <= y for x, y in zip(loaded, first)), f"cold_start: {row}")
+            check(all(1000 <= x < 1000 + 1.15 * (float(row[2]) + 0.005) / (r - 0.005) + 0.005 for x, r in zip(allowed, rate)),
+                  f"cold_start: {row}")
+        p = subprocess.run(command + ["--fixed=-1000"], capture_output=True, text=True, timeout=240, check=False)
+        check(p.returncode == 1 and len(tables(p.stdout)) == 1, f"nothing is allowed: {p}")
 
 
 # ---- bench-matrix.sh ----
