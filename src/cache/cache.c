@@ -56,7 +56,7 @@ uint64_t cache_count_tables(const struct cache_config *cfg, const struct cache_g
     for (int i = 0; i < g->n_classes; i++)
         slots += g->cls[i].most_slots;
     uint64_t per_slot = sizeof(struct cache_slot) + sizeof(int32_t) + sizeof(struct cache_piece) +
-                        sizeof(bool);
+                        sizeof(struct touch_piece) + sizeof(bool);
     uint64_t per_item = sizeof(struct pass_item) + sizeof(struct pass_rank) + 2 * sizeof(int32_t);
     uint64_t per_load = sizeof(struct load) +
                         (uint64_t)count_reqs_per_load(cfg, g) * sizeof(struct io_req);

@@ -227,6 +227,22 @@ static void test_no_experts_at_all(void **state)
     assert_null(c);
 }
 
+static void check_memory(const struct cache_config *cfg)
+{
+    struct cache_sizes s;
+    struct sl_err err;
+    assert_int_equal(cache_measure(cfg, &s, &err), 0);
+    struct io_reader *r = kit_fake(0, 0, 2);
+    uint64_t before = mem_now();
+    struct cache *c = kit_cache(cfg, r);
+    uint64_t took = mem_now() - before, told = s.cache_bytes + s.transit_bytes + s.table_bytes;
+    assert_true(took >= s.cache_bytes + s.transit_bytes);
+    assert_true(took <= told + 16 * 1024); /* headers and rounding of some dozen blocks */
+    cache_destroy(&c);
+    assert_int_equal(mem_now(), before);
+    io_reader_destroy(&r);
+}
+
 /* What the cache takes is what was measured before, whatever the policy. */
 static void test_memory_is_as_measured(void **state)
 {
@@ -243,20 +259,19 @@ static void test_memory_is_as_measured(void **state)
     struct cache_config cfg = kit_config(&k);
     cfg.budget = 1 << 20;
     for (int i = 0; cache_policies[i]; i++) {
-        struct cache_sizes s;
-        struct sl_err err;
         cfg.policy = cache_policies[i]->name;
-        assert_int_equal(cache_measure(&cfg, &s, &err), 0);
-        struct io_reader *r = kit_fake(0, 0, 2);
-        uint64_t before = mem_now();
-        struct cache *c = kit_cache(&cfg, r);
-        uint64_t took = mem_now() - before, told = s.cache_bytes + s.transit_bytes + s.table_bytes;
-        assert_true(took >= s.cache_bytes + s.transit_bytes);
-        assert_true(took <= told + 16 * 1024); /* headers and rounding of some dozen blocks */
-        cache_destroy(&c);
-        assert_int_equal(mem_now(), before);
-        io_reader_destroy(&r);
+        check_memory(&cfg);
     }
+    /* So many slots that every byte of one shows. */
+    struct cache_layer many = k.layer[0];
+    many.n_experts = 4096;
+    many.n_parts = 1;
+    many.part[0].stride = 0;
+    many.part[0].bytes = 40;
+    cfg.layers = &many;
+    cfg.n_layers = 1;
+    cfg.slots = many.n_experts;
+    check_memory(&cfg);
     kit_close(&k);
 }
 
