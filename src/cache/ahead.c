@@ -27,6 +27,13 @@ void cache_drop_ahead(struct cache *c, int layer)
     }
 }
 
+/* How often the prompt will have routed the expert, about; at least once. */
+static uint32_t expected_count(const struct cache *c, int32_t key, int32_t more)
+{
+    uint32_t count;
+    return __builtin_add_overflow(c->routed[key], (uint32_t)more, &count) ? UINT32_MAX - 1 : count;
+}
+
 /* A free cache slot of the layer's class, or one that gives way in a prompt, else a free transit
  * slot; one of these stays free for the next demand. */
 static int pick_slot(struct cache *c)
@@ -36,7 +43,7 @@ static int pick_slot(struct cache *c)
     int32_t key = c->first_key[a->layer] + a->next_expert;
     int slot = cache_pop_slot(&c->pool[pool]);
     if (slot < 0 && a->counted && c->in_prompt &&
-        cache_make_room(c, pool, key, c->routed[key] + (uint32_t)a->counts[a->next_expert]))
+        cache_make_room(c, pool, key, expected_count(c, key, a->counts[a->next_expert])))
         slot = cache_pop_slot(&c->pool[pool]);
     if (slot < 0 && cache_transit(c)->n_free > 1)
         slot = cache_pop_slot(cache_transit(c));
@@ -78,7 +85,8 @@ void cache_read_ahead(struct cache *c, int layer, const int32_t *counts)
 {
     struct cache_span span = cache_begin_span(c);
     bool ok = layer >= 0 && layer < c->cfg.n_layers && c->layers[layer].n_parts > 0 &&
-              !(c->pass.open && c->pass.layer == layer);
+              !(c->pass.open && c->pass.layer == layer) &&
+              (c->cfg.dry || c->reader->ops != &io_plain_ops);
     cache_poll_loads(c);
     if (ok && c->ahead.layer != layer) {
         c->ahead.layer = layer;

@@ -131,7 +131,8 @@ bool cache_holds_expert(const struct cache *c, int layer, int expert);
  * will choose each expert, about; those with 0 are left out, and in a prompt the others may take
  * slots of experts that it routed less often, as they would in their pass, but not of one that is
  * counted itself. NULL: all experts, into what is free. Asking again for the same layer goes on
- * where it was. One layer at a time; the end of a prompt stops it. Counted as speculative. */
+ * where it was. One layer at a time; the end of a prompt stops it. Counted as speculative. Does
+ * nothing where reads can't go on beside computing (no overlap, plain reader). */
 void cache_read_ahead(struct cache *c, int layer, const int32_t *counts);
 
 /* Experts that the layer's next pass is expected to ask for, n of them, likeliest first; replaces

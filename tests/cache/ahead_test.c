@@ -262,6 +262,51 @@ static void test_counted_in_a_prompt(void **state)
     }
 }
 
+/* However often a prompt routed an expert, one that it routed as often does not give way. */
+static void test_counts_saturate(void **state)
+{
+    (void)state;
+    for (int32_t more = 2; more < 4; more++) {
+        struct kit k;
+        struct cache_config cfg = open_kit(&k, 2);
+        struct io_reader *r = kit_fake(2, 0, 2);
+        struct cache *c = kit_cache(&cfg, r);
+        int32_t here[] = {1, 2}, next[] = {3}, most[] = {INT32_MAX, INT32_MAX};
+        cache_prompt_begin(c);
+        for (int i = 0; i < 2; i++) { /* twice is nearly 2^32 */
+            kit_pass(c, &k, 0, here, most, 2, CACHE_AS_READY, NULL);
+            kit_pass(c, &k, 1, next, most, 1, CACHE_AS_READY, NULL);
+        }
+        int32_t counts[N] = {[3] = more};
+        do
+            cache_read_ahead(c, 1, counts);
+        while (r->open > 0);
+        assert_true(cache_has_expert(c, 0, 1) && cache_has_expert(c, 0, 2));
+        assert_true(cache_holds_expert(c, 1, 3)); /* in transit */
+        cache_prompt_end(c);
+        cache_destroy(&c);
+        io_reader_destroy(&r);
+        kit_close(&k);
+    }
+}
+
+/* A reader that reads when it is waited for has nothing to do ahead. */
+static void test_plain_reader(void **state)
+{
+    (void)state;
+    struct kit k;
+    struct cache_config cfg = open_kit(&k, 8);
+    struct io_reader *r;
+    struct sl_err err;
+    assert_int_equal(io_reader_create("plain", 2, 1, &r, NULL, &err), 0);
+    struct cache *c = kit_cache(&cfg, r);
+    cache_read_ahead(c, 1, NULL);
+    assert_int_equal(r->open, 0);
+    cache_destroy(&c);
+    io_reader_destroy(&r);
+    kit_close(&k);
+}
+
 /* While reads wait for transit slots, what came through one is handed out before all else, however
  * much is ready: a caller that holds few at a time never keeps the drive waiting. */
 static void test_transit_is_handed_out_first(void **state)
@@ -326,6 +371,8 @@ int main(void)
         cmocka_unit_test(test_the_window_is_for_demand),
         cmocka_unit_test(test_counted),
         cmocka_unit_test(test_counted_in_a_prompt),
+        cmocka_unit_test(test_counts_saturate),
+        cmocka_unit_test(test_plain_reader),
         cmocka_unit_test(test_transit_is_handed_out_first),
         cmocka_unit_test(test_destroy_waits),
     };
