@@ -1,7 +1,8 @@
 /* impl.h: what the files of the cache share.
  *
  *     begin (plan.c)  every miss of the pass is given a cache slot or marked for transit, by the
- *                     policy and the counts alone: no clock and no drive decides what stays
+ *                     policy and the counts alone: no clock and no drive decides what stays, but
+ *                     for what was read ahead
  *     issue (pass.c)  reads go out in rising id: at once where a slot is there, else when a transit
  *                     slot comes free
  *     reap (load.c)   a slot whose requests have all arrived is published

@@ -1,6 +1,6 @@
 /* Random histories against a model of the cache that is a plain list per class. */
+#include "cache/impl.h"
 #include "cache/kit.h"
-#include "cache/slots.h"
 
 #include "base/mem.h"
 #include "io/fake.h"
@@ -116,21 +116,97 @@ static void compare(const struct model *m, const struct cache *c, bool ahead)
     assert_int_equal(s.spec_useful_bytes + s.spec_wasted_bytes, 0);
 }
 
+/* ---- Reads ahead ---- */
+
+static int draw_ids(const struct kit *k, uint64_t *rng, int n, int32_t *ids, int32_t *counts)
+{
+    int left = n, m = 0;
+    for (int e = 0; e < k->n_experts && left; e++)
+        if (kit_below(rng, k->n_experts - e) < left) {
+            ids[m] = e;
+            counts[m++] = 1 + kit_below(rng, 9);
+            left--;
+        }
+    return m;
+}
+
+static void note_held(const struct cache *c, const struct kit *k, bool *held)
+{
+    for (int l = 0; l < k->n_layers; l++)
+        for (int e = 0; e < k->n_experts && k->layer[l].n_parts > 0; e++)
+            held[l * KIT_MAX_EXPERTS + e] = cache_has_expert(c, l, e);
+}
+
+/* Counted reads of a layer. What gives way to them in a prompt was routed less often than some
+ * expert that is counted would be by then, and is not counted itself. */
+static void count_ahead(const struct model *m, struct cache *c, int layer, uint64_t *rng)
+{
+    const struct kit *k = m->k;
+    bool before[MAX_KEYS] = {false}, after[MAX_KEYS] = {false};
+    int32_t ids[KIT_MAX_EXPERTS], tokens[KIT_MAX_EXPERTS], counts[KIT_MAX_EXPERTS] = {0};
+    uint32_t most = 0;
+    if (c->ahead.layer == layer) /* else it goes on with what it was told before */
+        cache_drop_ahead(c, layer);
+    int n = draw_ids(k, rng, kit_below(rng, k->n_experts + 1), ids, tokens);
+    for (int i = 0; i < n; i++) {
+        uint32_t then = m->routed[layer * KIT_MAX_EXPERTS + ids[i]] + (uint32_t)tokens[i];
+        counts[ids[i]] = tokens[i];
+        most = then > most ? then : most;
+    }
+    note_held(c, k, before);
+    cache_read_ahead(c, layer, counts);
+    note_held(c, k, after);
+    for (int key = 0; m->in_prompt && key < MAX_KEYS; key++)
+        if (before[key] && !after[key]) {
+            assert_true(m->routed[key] < most);
+            assert_false(key / KIT_MAX_EXPERTS == layer && counts[key % KIT_MAX_EXPERTS] > 0);
+        }
+}
+
+/* Of the layer that comes or of another. */
+static void look_ahead(const struct model *m, struct cache *c, int layer, uint64_t *rng)
+{
+    const struct kit *k = m->k;
+    int32_t guess[KIT_MAX_EXPERTS], unused[KIT_MAX_EXPERTS];
+    const int to = kit_below(rng, 3) ? layer : kit_below(rng, k->n_layers);
+    switch (kit_below(rng, 4)) {
+    case 0:
+        cache_read_ahead(c, to, NULL);
+        break;
+    case 1:
+    case 2:
+        if (k->layer[to].n_parts > 0 && !(c->pass.open && c->pass.layer == to))
+            count_ahead(m, c, to, rng);
+    }
+    if (kit_below(rng, 2)) {
+        int n = draw_ids(k, rng, kit_below(rng, k->n_experts), guess, unused);
+        cache_expect(c, kit_below(rng, k->n_layers), guess, n, kit_below(rng, 2));
+    }
+}
+
+/* ---- Passes ---- */
+
 struct held {
     int index;
     struct expert_view view;
 };
 
-/* A pass whose caller holds up to `most` views and gives them back in any order. */
+/* A pass whose caller holds up to `most` views and gives them back in any order, and while it is
+ * open looks ahead if there is a model to compare that with. */
 static void run_pass(struct cache *c, const struct kit *k, int layer, const int32_t *ids,
-                     const int32_t *counts, int n, enum cache_order order, int most, uint64_t *rng)
+                     const int32_t *counts, int n, enum cache_order order, int most,
+                     const struct model *ahead, uint64_t *rng)
 {
     struct held held[64];
     bool seen[KIT_MAX_EXPERTS] = {false};
     struct sl_err err = {0};
     int n_held = 0, got = 0, last = -1, rc;
     assert_int_equal(cache_pass_begin(c, layer, ids, counts, n, order, &err), 0);
+    if (ahead)
+        look_ahead(ahead, c, (layer + 1) % k->n_layers, rng);
     for (;;) {
+        if (kit_below(rng, 4) == 0)
+            cache_keep_reading(c);
         if (n_held == most || (n_held && kit_below(rng, 2))) {
             int i = kit_below(rng, n_held);
             assert_true(kit_same(k, layer, ids[held[i].index], &held[i].view));
@@ -164,18 +240,6 @@ static void run_pass(struct cache *c, const struct kit *k, int layer, const int3
         cache_pass_release(c, held[n_held].index);
     }
     cache_pass_end(c);
-}
-
-static int draw_ids(const struct kit *k, uint64_t *rng, int n, int32_t *ids, int32_t *counts)
-{
-    int left = n, m = 0;
-    for (int e = 0; e < k->n_experts && left; e++)
-        if (kit_below(rng, k->n_experts - e) < left) {
-            ids[m] = e;
-            counts[m++] = 1 + kit_below(rng, 9);
-            left--;
-        }
-    return m;
 }
 
 static struct cache_config draw_config(const struct kit *k, uint64_t *rng)
@@ -251,18 +315,6 @@ static void resize(struct model *m, struct cache *c, struct cache_config *cfg, u
     assert_int_equal(grown, (int64_t)now - (int64_t)s.cache_bytes);
 }
 
-/* Of the layer that comes or of another. */
-static void look_ahead(struct cache *c, const struct kit *k, int layer, uint64_t *rng)
-{
-    int32_t guess[KIT_MAX_EXPERTS], unused[KIT_MAX_EXPERTS];
-    if (kit_below(rng, 2))
-        cache_read_ahead(c, kit_below(rng, 3) ? layer : kit_below(rng, k->n_layers), NULL);
-    if (kit_below(rng, 2)) {
-        int n = draw_ids(k, rng, kit_below(rng, k->n_experts), guess, unused);
-        cache_expect(c, kit_below(rng, k->n_layers), guess, n, kit_below(rng, 2));
-    }
-}
-
 static void run_history(uint64_t seed, bool ahead, bool resizes)
 {
     static struct model m; /* large */
@@ -309,9 +361,10 @@ static void run_history(uint64_t seed, bool ahead, bool resizes)
         int n = draw_ids(&k, &rng, want, ids, counts);
         int most = kit_below(&rng, 2) ? 1 : 2 * cfg.in_flight + cfg.threads - 1;
         if (ahead)
-            look_ahead(c, &k, layer, &rng);
-        run_pass(c, &k, layer, ids, counts, n, (enum cache_order)kit_below(&rng, 2), most, &rng);
+            look_ahead(&m, c, layer, &rng);
         model_pass(&m, layer, ids, counts, n, cfg.align);
+        run_pass(c, &k, layer, ids, counts, n, (enum cache_order)kit_below(&rng, 2), most,
+                 ahead ? &m : NULL, &rng);
         compare(&m, c, ahead);
         assert_true(kit_stats(c).resident_bytes <= sizes.cache_bytes);
     }

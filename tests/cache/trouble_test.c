@@ -110,8 +110,11 @@ static void test_a_dying_drive(void **state)
         struct cache *c = kit_cache(&cfg, r);
         struct sl_err err = {0};
         int failed = 0;
-        for (int i = 0; i < 20; i++) {
-            cache_read_ahead(c, i % 3, NULL);
+        for (int i = 0; i < 40; i++) {
+            int32_t counts[10] = {[1] = 2, [2] = 9, [8] = 1 + i % 5};
+            if (i % 10 == 0)
+                (i % 20 ? cache_prompt_begin : cache_prompt_end)(c);
+            cache_read_ahead(c, i % 3, i % 20 < 10 ? NULL : counts);
             failed += run_until_failure(c, &k, i % 2 ? CACHE_ASCENDING : CACHE_AS_READY, &err);
         }
         assert_true(failed > 0);
