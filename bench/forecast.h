@@ -78,4 +78,8 @@ void forecast_make(const struct forecast_shape *s, const struct forecast_rates *
  * more evenly: of the distance to an even choice they get n_expert / 128. */
 double forecast_hit(double share, int n_expert);
 
+/* Share of a layer's experts that n tokens of one text reach, each of which uses the share `used`
+ * of them; by the same recordings. */
+double forecast_reach(double n, double used, int n_expert);
+
 #endif

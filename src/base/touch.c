@@ -46,19 +46,26 @@ static void *run(void *arg)
     return NULL;
 }
 
+/* No more than there are steps. */
+static int count_threads(const struct touch_piece *piece, int n_pieces)
+{
+    size_t steps = 0;
+    for (int i = 0; i < n_pieces && steps < TOUCH_THREADS; i++)
+        steps += piece[i].bytes / STEP + (piece[i].bytes % STEP != 0);
+    return steps < TOUCH_THREADS ? (int)steps : TOUCH_THREADS;
+}
+
 void touch_begin(struct touch *t, const struct touch_piece *piece, int n_pieces,
                  void (*on_done)(void *user), void *user)
 {
-    *t = (struct touch){.piece = piece,
-                        .n_pieces = n_pieces,
-                        .on_done = on_done,
-                        .user = user,
-                        .running = 1 + TOUCH_THREADS};
+    *t = (struct touch){.piece = piece, .n_pieces = n_pieces, .on_done = on_done, .user = user};
+    const int want = count_threads(piece, n_pieces);
+    t->running = 1 + want;
     pthread_mutex_init(&t->lock, NULL);
-    while (t->n_threads < TOUCH_THREADS &&
+    while (t->n_threads < want &&
            start_thread(&t->thread[t->n_threads], "sluice-touch", run, t) == 0)
         t->n_threads++;
-    for (int i = t->n_threads; i <= TOUCH_THREADS; i++)
+    for (int i = t->n_threads; i <= want; i++)
         end_one(t);
 }
 

@@ -126,6 +126,31 @@ static void test_hits(void **state)
     assert_true(forecast_hit(0.5, 0) == 0);
 }
 
+static void test_reach(void **state)
+{
+    (void)state;
+    const int n_expert[] = {128, 16, 256};
+    for (int j = 0; j < 3; j++) {
+        const double used = 4.0 / n_expert[j];
+        assert_near(forecast_reach(1, used, n_expert[j]), used);
+        double before = used;
+        for (int n = 2; n <= 4096; n *= 2) {
+            const double r = forecast_reach(n, used, n_expert[j]);
+            assert_true(r >= before && r <= 1);
+            assert_true(r <= 1 - pow(1 - used, n) + 1e-12); /* no more than an even choice */
+            before = r;
+        }
+    }
+    /* Recorded: 64 tokens of 6 experts reach 0.45 and 0.47, of 2 experts 0.34; 128 tokens 0.57 and
+     * 0.58, 0.48. */
+    assert_true(fabs(forecast_reach(64, 6.0 / 128, 128) - 0.46) < 0.05);
+    assert_true(fabs(forecast_reach(128, 6.0 / 128, 128) - 0.575) < 0.05);
+    assert_true(fabs(forecast_reach(64, 2.0 / 128, 128) - 0.34) < 0.05);
+    assert_true(fabs(forecast_reach(128, 2.0 / 128, 128) - 0.48) < 0.06);
+    assert_true(forecast_reach(0, 0.1, 128) == 0 && forecast_reach(5, 0, 128) == 0);
+    assert_true(forecast_reach(5, 1, 128) == 1 && forecast_reach(5, 0.1, 0) == 0);
+}
+
 /* Few reads take the time of one; the first use of memory is paid for. */
 static void test_small(void **state)
 {
@@ -216,9 +241,13 @@ static void test_plan_is_the_engines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decode), cmocka_unit_test(test_prompt),
-        cmocka_unit_test(test_hits),   cmocka_unit_test(test_small),
-        cmocka_unit_test(test_shape),  cmocka_unit_test(test_plan_is_the_engines),
+        cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_prompt),
+        cmocka_unit_test(test_hits),
+        cmocka_unit_test(test_reach),
+        cmocka_unit_test(test_small),
+        cmocka_unit_test(test_shape),
+        cmocka_unit_test(test_plan_is_the_engines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
