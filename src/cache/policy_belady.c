@@ -47,7 +47,7 @@ static int belady_create(const struct cache_shape *s, struct cache_policy **out,
         p->cursor = mem_calloc((size_t)s->n_keys, sizeof *p->cursor);
     }
     if (!p || !p->pool_first || !p->key_of || !p->cursor) {
-        belady_destroy(&p->base);
+        belady_destroy((struct cache_policy *)p);
         return err_set(err, SL_E_MEM, "cache", "no memory for the replacement policy");
     }
     p->base.ops = &cache_policy_belady;
