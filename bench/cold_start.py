@@ -31,16 +31,23 @@ def touch(n_bytes):
     """In a process of its own, whose memory is free again when this returns."""
     child = os.fork()
     if child == 0:
-        m = mmap.mmap(-1, n_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        m.madvise(mmap.MADV_HUGEPAGE)
-        for at in range(0, n_bytes, HUGE):
-            m[at] = 1
-        os._exit(0)
-    os.waitpid(child, 0)
+        status = 1
+        try:
+            m = mmap.mmap(-1, n_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            m.madvise(mmap.MADV_HUGEPAGE)
+            for at in range(0, n_bytes, HUGE):
+                m[at] = 1
+            status = 0
+        finally: # never back into what the parent does
+            os._exit(status)
+    if os.waitpid(child, 0)[1] != 0:
+        sys.exit(f"--touch-mb: {n_bytes >> 20} MiB are not to be had")
 
 
 def drive_rate(a, sluice):
     report = execute_json([sluice, "iobench", a.model, "--engines", "uring", "--in-flight", "4", "--no-buffered", "--seconds", a.seconds, "--json"])
+    if not report["rows"]:
+        sys.exit(f"{a.model}: the drive's rate is not to be had: {report['no_direct']}")
     return report["rows"][0]["gb_s"] * 1e9
 
 

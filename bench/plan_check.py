@@ -30,7 +30,10 @@ def plan(a, model, budget, prompt):
     command = shlex.split(a.wrap) + [a.sluice, "plan", model, "--json", "--prompt-tokens", str(prompt)] + budget
     if a.trace:
         command += ["--trace", a.trace]
-    return execute_json(command)
+    said = execute_json(command)
+    if said["tok_s"] is None:
+        sys.exit(f"{shlex.join(command)}: says no speed: the rate of the file's drive is not known")
+    return said
 
 
 def token_times(path, skip):
@@ -102,6 +105,8 @@ def main():
     p.add_argument("--between", default="", help="shell command before each run")
     p.add_argument("--within", type=float, default=0.3)
     a = p.parse_args()
+    if a.skip >= a.tokens:
+        p.error("--skip leaves no token of --tokens")
     print("| model | budget | prompt | token/s said | measured | off | first token s said | measured | off | hit % said | "
           "measured | drive GB/s | RAM GB/s |")
     print("|" + " --- |" * 13)

@@ -311,6 +311,9 @@ def test_plan_check(program):
                        check=False)
     t = tables(p.stdout)
     check(p.returncode == 0 and len(t) == 1 and len(t[0]) == 3 and "1 of 1 within" in p.stdout, f"plan_check: {p}")
+    p = subprocess.run([sys.executable, "-B", check_program, "--model", MODEL, "--tokens", "6", "--skip", "6"],
+                       capture_output=True, text=True, timeout=60, check=False)
+    check(p.returncode == 2 and "--skip leaves no token" in p.stderr and not p.stdout, f"nothing to measure: {p}")
 
 
 # ---- bench/cold_start.py ----
@@ -336,6 +339,8 @@ def test_cold_start(program):
                   f"cold_start: {row}")
         p = subprocess.run(command + ["--fixed=-1000"], capture_output=True, text=True, timeout=240, check=False)
         check(p.returncode == 1 and len(tables(p.stdout)) == 1, f"nothing is allowed: {p}")
+        p = subprocess.run(command + ["--touch-mb", str(1 << 40)], capture_output=True, text=True, timeout=240, check=False)
+        check(p.returncode == 1 and p.stderr.startswith("--touch-mb: ") and not p.stdout, f"no such memory: {p}")
 
 
 # ---- bench-matrix.sh ----
