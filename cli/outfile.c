@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,20 +74,26 @@ static int create_temp(struct outfile *f, char *name, const char *option, struct
     return err_sys(err, SL_E_IO, f->path, errno, "%s: cannot write %s", option, f->path);
 }
 
+/* Signals wait from the file's making until its name is where their handler looks: between the two
+ * it would leave the file behind. */
 static int open_temp(struct outfile *f, const char *option, struct sl_err *err)
 {
     char name[PATH_MAX];
     int slot = 0;
+    sigset_t all, before;
     while (slot < MAX_OPEN && temp_names[slot][0] != '\0')
         slot++;
     if (slot == MAX_OPEN)
         return err_set(err, SL_E_INTERNAL, f->path, "too many output files");
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
     int rc = create_temp(f, name, option, err);
-    if (rc < 0)
-        return rc;
-    f->slot = slot;
-    memcpy(temp_names[slot], name, strlen(name) + 1);
-    return SL_OK;
+    if (rc == SL_OK) {
+        f->slot = slot;
+        memcpy(temp_names[slot], name, strlen(name) + 1);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
 }
 
 static int open_any(const char *path, const char *option, bool regular, struct outfile **out,
