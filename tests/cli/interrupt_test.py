@@ -2,9 +2,11 @@
 """Ctrl-C, SIGTERM and a reader that goes away."""
 import array
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 from harness import check, run_tests
@@ -92,6 +94,49 @@ def check_closed_pipe(command):
     check(os.listdir(".") == [], f"closed pipe: left behind {os.listdir('.')}")
 
 
+SHIM = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+#define WRAP(name)                                                           \\
+    int name(const char *path, int flags, ...)                               \\
+    {                                                                        \\
+        va_list a;                                                           \\
+        va_start(a, flags);                                                  \\
+        int mode = flags & O_CREAT ? va_arg(a, int) : 0;                     \\
+        va_end(a);                                                           \\
+        int (*real)(const char *, int, ...) = dlsym(RTLD_NEXT, #name);       \\
+        int fd = real(path, flags, mode);                                    \\
+        if (fd >= 0 && flags & O_CREAT && strstr(path, ".tmp."))             \\
+            kill(getpid(), SIGTERM);                                         \\
+        return fd;                                                           \\
+    }
+WRAP(open)
+WRAP(open64)
+"""
+
+
+def check_as_a_file_is_made(command):
+    """A signal in the moment after a temporary file was made finds it all the same."""
+    if len(command) > 1 or not shutil.which("cc"):
+        return  # an emulator, or nothing to build the shim with
+    with tempfile.TemporaryDirectory() as d:
+        shim = os.path.join(d, "shim.so")
+        p = subprocess.run(["cc", "-shared", "-fPIC", "-o", shim, "-x", "c", "-", "-x", "none", "-ldl"], input=SHIM,
+                           capture_output=True, text=True, check=False)
+        check(p.returncode == 0, f"the shim: {p.stderr}")
+        p = subprocess.run(command + ["run", "-p", "a", "-n", "1", "--ids-out", "ids"], capture_output=True, check=False,
+                           env=dict(os.environ, LD_PRELOAD=shim), timeout=240)
+        if b"runtime does not come first" in p.stderr:
+            return  # a sanitizer
+        check(p.returncode == 128 + signal.SIGTERM, f"as a file is made: status {p.returncode}: {p.stderr[-500:]!r}")
+        check(os.listdir(".") == [], f"as a file is made: left behind {os.listdir('.')}")
+
+
 def check_sigint(command):
     check_interrupt(command, signal.SIGINT)
 
@@ -101,4 +146,5 @@ def check_sigterm(command):
 
 
 if __name__ == "__main__":
-    sys.exit(run_tests((check_sigint, check_sigterm, check_second, check_prompt, check_ignored, check_closed_pipe)))
+    sys.exit(run_tests((check_sigint, check_sigterm, check_second, check_prompt, check_ignored, check_closed_pipe,
+                        check_as_a_file_is_made)))
