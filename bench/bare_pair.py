@@ -37,7 +37,7 @@ def bring_in(path, how, step):
 
 def cachebench(a, threads):
     out = execute_json([os.path.join(a.build, "cli", "cachebench"), "--file", a.file, "--experts", a.experts, "--threads",
-                          threads, "--split", a.split, "--dest", a.dest, "--warmup", 2, "--passes", a.passes, "--json"])
+                        threads, "--split", a.split, "--dest", a.dest, "--warmup", 2, "--passes", a.passes, "--json"])
     if not out["cached"]:
         sys.exit("pages have left the page cache: nothing to compare")
     return out
@@ -45,16 +45,16 @@ def cachebench(a, threads):
 
 def bare(a, threads, layout):
     return float(execute([os.path.join(a.build, "bench", "bare_read"), a.file, a.experts, layout["stride"], layout["bytes"],
-                      threads, a.split, 2, a.passes, 1, a.dest]).stdout.split()[0])
+                          threads, a.split, 2, a.passes, 1, a.dest]).stdout.split()[0])
 
 
 def fio(a, threads, layout):
     """GB/s of random reads of whole experts: threads jobs, each as many as a thread has in all passes."""
     reads = -(-a.experts * a.passes // threads)
     out = execute_json(["fio", "--name=experts", "--filename=" + a.file, "--ioengine=psync", "--rw=randread",
-                          f"--bs={layout['bytes']}", f"--blockalign={layout['stride']}", f"--numjobs={threads}", "--thread",
-                          "--invalidate=0", "--norandommap=1", f"--io_size={reads * layout['bytes']}", "--group_reporting",
-                          "--fadvise_hint=0", "--output-format=json"])
+                        f"--bs={layout['bytes']}", f"--blockalign={layout['stride']}", f"--numjobs={threads}", "--thread",
+                        "--invalidate=0", "--norandommap=1", f"--io_size={reads * layout['bytes']}", "--group_reporting",
+                        "--fadvise_hint=0", "--output-format=json"])
     return out["jobs"][0]["read"]["bw_bytes"] * 1e-9
 
 

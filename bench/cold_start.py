@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 
-from programs import execute_json
+from programs import drive_rate
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 HUGE = 2 << 20
@@ -44,13 +44,6 @@ def touch(n_bytes):
         sys.exit(f"--touch-mb: {n_bytes >> 20} MiB are not to be had")
 
 
-def drive_rate(a, sluice):
-    report = execute_json([sluice, "iobench", a.model, "--engines", "uring", "--in-flight", "4", "--no-buffered", "--seconds", a.seconds, "--json"])
-    if not report["rows"]:
-        sys.exit(f"{a.model}: the drive's rate is not to be had: {report['no_direct']}")
-    return report["rows"][0]["gb_s"] * 1e9
-
-
 def start(a, sluice, n_prompt):
     """Seconds until loaded, until the prompt was evaluated; bytes of dense weights and of experts that it read."""
     ids = ",".join(str(1000 + 7 * i % 30000) for i in range(n_prompt))
@@ -70,13 +63,13 @@ def start(a, sluice, n_prompt):
 
 
 def measure(a, sluice, n_prompt):
-    before = drive_rate(a, sluice)
+    before = drive_rate(sluice, a.model, seconds=a.seconds)
     if a.touch_mb > 0:
         touch(a.touch_mb << 20)
     if a.between:
         subprocess.run(a.between, shell=True, check=True)
     loaded, first, n_bytes = start(a, sluice, n_prompt)
-    rate = (before + drive_rate(a, sluice)) / 2
+    rate = (before + drive_rate(sluice, a.model, seconds=a.seconds)) / 2 * 1e9
     return {"loaded": loaded, "first": first, "allowed": a.fixed + a.factor * n_bytes / rate, "gb": n_bytes / 1e9,
             "rate": rate / 1e9}
 

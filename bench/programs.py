@@ -18,6 +18,15 @@ def execute_json(command):
     return json.loads(execute(command).stdout)
 
 
+def drive_rate(sluice, model, in_flight=4, seconds=0.7):
+    """GB/s of direct reads of the size of the model's experts, so many at a time."""
+    report = execute_json([sluice, "iobench", model, "--engines", "uring", "--in-flight", in_flight, "--no-buffered",
+                           "--seconds", seconds, "--json"])
+    if not report["rows"]:
+        sys.exit(f"{model}: the drive's rate is not to be had: {report['no_direct']}")
+    return report["rows"][0]["gb_s"]
+
+
 def kernel_rates(sluice, types, threads, *more):
     """GB/s: memory with all threads before and after, each type's product from cache with one thread."""
     bench = execute_json([sluice, "bench", "--kernels", "--types", ",".join(types), "--no-attention", "--tokens", "none",

@@ -18,7 +18,7 @@ import statistics
 import sys
 import tempfile
 
-from programs import execute, execute_json, kernel_rates
+from programs import drive_rate, execute, kernel_rates
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TYPES = ("Q4_K", "Q6_K")
@@ -35,9 +35,8 @@ def load_limits():
 def measure_rates(a):
     """GB/s: memory with all threads, the slower kernel of one thread from cache times threads, the drive."""
     begin, end, cache = kernel_rates(a.sluice, TYPES, a.threads)
-    drive = execute_json([a.sluice, "iobench", a.model, "--engines", "uring", "--in-flight", a.in_flight,
-                          "--no-buffered", "--seconds", 0.7, "--json"])
-    return {"ram": (begin + end) / 2, "kernel": statistics.mean(cache.values()), "drive": drive["rows"][0]["gb_s"]}
+    return {"ram": (begin + end) / 2, "kernel": statistics.mean(cache.values()),
+            "drive": drive_rate(a.sluice, a.model, a.in_flight)}
 
 
 def summary(path):

@@ -19,10 +19,10 @@ static struct cache_config open_kit(struct kit *k, int64_t slots)
 }
 
 /* Ask again until the drive has nothing to do. */
-static void read_all_ahead(struct cache *c, struct io_reader *r, int layer)
+static void read_all_ahead(struct cache *c, struct io_reader *r, int layer, const int32_t *counts)
 {
     do
-        cache_read_ahead(c, layer, NULL);
+        cache_read_ahead(c, layer, counts);
     while (r->open > 0);
 }
 
@@ -37,7 +37,7 @@ static void test_a_pass_finds_what_was_read(void **state)
         if (half)
             cache_read_ahead(c, 1, NULL);
         else
-            read_all_ahead(c, r, 1);
+            read_all_ahead(c, r, 1, NULL);
         uint64_t n = half ? 2 : 8 + 4; /* in_flight; cache slots and transit slots but one */
         uint64_t want = 0, rest = 0;
         for (int i = 0; i < N; i++)
@@ -62,7 +62,7 @@ static void test_what_nobody_asks_for_is_wasted(void **state)
     struct cache_config cfg = open_kit(&k, 4);
     struct io_reader *r = kit_fake(2, 0, 2);
     struct cache *c = kit_cache(&cfg, r);
-    read_all_ahead(c, r, 1); /* experts 0..7 */
+    read_all_ahead(c, r, 1, NULL); /* experts 0..7 */
     int32_t ids[] = {1, 3, 20};
     kit_pass(c, &k, 1, ids, NULL, 3, CACHE_AS_READY, NULL);
     uint64_t useful = kit_read_bytes(&k, 1, 1, cfg.align) + kit_read_bytes(&k, 1, 3, cfg.align);
@@ -89,12 +89,12 @@ static void test_residents_stay(void **state)
     struct cache *c = kit_cache(&cfg, r);
     int32_t a[] = {1, 2}, b[] = {5, 6}, d[] = {7, 8};
     kit_pass(c, &k, 0, a, NULL, 2, CACHE_AS_READY, NULL);
-    read_all_ahead(c, r, 1);
+    read_all_ahead(c, r, 1, NULL);
     kit_pass(c, &k, 2, b, NULL, 2, CACHE_AS_READY, NULL);
     assert_int_equal(kit_stats(c).evictions, 0);
     kit_pass(c, &k, 0, a, NULL, 2, CACHE_AS_READY, NULL);
     assert_int_equal(kit_stats(c).hits, 2);
-    read_all_ahead(c, r, 3);
+    read_all_ahead(c, r, 3, NULL);
     kit_pass(c, &k, 0, a, NULL, 2, CACHE_AS_READY, NULL);
     kit_pass(c, &k, 2, b, NULL, 2, CACHE_AS_READY, NULL);
     assert_int_equal(kit_stats(c).hits, 6);
@@ -117,7 +117,7 @@ static void test_later_experts_make_room(void **state)
         struct cache *c = kit_cache(&cfg, r);
         int32_t a[] = {0, 1}, b[] = {0, 1};
         kit_pass(c, &k, 1, a, NULL, 2, CACHE_AS_READY, NULL);
-        read_all_ahead(c, r, 1); /* 0 and 1 are resident: 2..5 go into transit */
+        read_all_ahead(c, r, 1, NULL); /* 0 and 1 are resident: 2..5 go into transit */
         kit_pass(c, &k, 0, b, NULL, 2, CACHE_AS_READY, NULL); /* evicts them */
         cache_prompt_begin(c); /* 0 and 1 are routed once, as often as what is resident */
         kit_pass(c, &k, 0, b, NULL, 2, CACHE_ASCENDING, NULL);
@@ -208,9 +208,7 @@ static void test_counted(void **state)
     uint64_t bytes = 0;
     for (int i = 0; i < 3; i++)
         bytes += kit_read_bytes(&k, 1, ids[i], cfg.align);
-    do
-        cache_read_ahead(c, 1, counts);
-    while (r->open > 0);
+    read_all_ahead(c, r, 1, counts);
     assert_int_equal(kit_stats(c).bytes_read, bytes);
     kit_pass(c, &k, 1, ids, NULL, 3, CACHE_AS_READY, NULL);
     assert_int_equal(kit_stats(c).bytes_read, bytes);
@@ -236,9 +234,7 @@ static void test_counted_in_a_prompt(void **state)
         kit_pass(c, &k, 0, here, often, 2, CACHE_AS_READY, NULL);
         kit_pass(c, &k, 1, next, seldom, 2, CACHE_AS_READY, NULL);
         int32_t counts[N] = {[4] = 3, [6] = 3, [7] = 9};
-        do
-            cache_read_ahead(c, 1, counts);
-        while (r->open > 0);
+        read_all_ahead(c, r, 1, counts);
         struct cache_stats s = kit_stats(c);
         assert_int_equal(s.evictions, prompt ? 2 : 0); /* expert 2 of layer 0 and 5 of layer 1 */
         assert_int_equal(cache_holds_expert(c, 0, 1), 1);
@@ -278,9 +274,7 @@ static void test_counts_saturate(void **state)
             kit_pass(c, &k, 1, next, most, 1, CACHE_AS_READY, NULL);
         }
         int32_t counts[N] = {[3] = more};
-        do
-            cache_read_ahead(c, 1, counts);
-        while (r->open > 0);
+        read_all_ahead(c, r, 1, counts);
         assert_true(cache_has_expert(c, 0, 1) && cache_has_expert(c, 0, 2));
         assert_true(cache_holds_expert(c, 1, 3)); /* in transit */
         cache_prompt_end(c);
