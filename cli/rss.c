@@ -1,6 +1,7 @@
 #include "cli/rss.h"
 
 #include "base/mem.h"
+#include "base/start.h"
 #include "base/sys.h"
 
 #include <pthread.h>
@@ -56,7 +57,7 @@ struct rss_sampler *rss_start(void)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&r->wake, &attr);
     pthread_condattr_destroy(&attr);
-    if (pthread_create(&r->thread, NULL, rss_main, r) == 0)
+    if (start_thread(&r->thread, "sluice-rss", rss_main, r) == 0)
         return r;
     pthread_cond_destroy(&r->wake);
     pthread_mutex_destroy(&r->lock);

@@ -149,7 +149,7 @@ def rule_lengths(tree):
 
 BANNED = ("malloc calloc realloc free strdup strndup strcpy strcat sprintf vsprintf gets atoi atol "
           "atof strtok exit _exit abort printf vprintf fprintf vfprintf puts putchar perror system "
-          "popen rand srand random setlocale").split()
+          "popen rand srand random setlocale pthread_create").split()
 
 
 def calls(text, names):
@@ -168,7 +168,7 @@ def rule_calls(tree):
     for path in tree.sources("cli", "server", "bench"):
         for n, name in calls(tree.read(path), ["strcpy", "strcat", "sprintf", "vsprintf", "gets",
                                                "atoi", "atol", "atof", "strtok", "system",
-                                               "setlocale"]):
+                                               "setlocale", "pthread_create"]):
             if not tree.excepted("call", path, name):
                 yield path, n, f"{name}() is not used here (CONTRIBUTING.md)"
 
