@@ -168,14 +168,16 @@ static void prompt(const struct forecast_shape *s, const struct forecast_rates *
     if (r->touch > 0) /* buffers, keys and values are used for the first time */
         compute += ((double)run->batch_bytes * width / run->ubatch + (double)run->kv_bytes * n) /
                    r->touch;
-    out->prompt_s = compute;
+    out->load_s = r->drive > 0 ? (double)run->load_bytes / r->drive : 0;
+    const double beside = run->load_behind ? out->load_s : 0;
+    out->prompt_s = fmax(compute, beside);
     if (!run->streamed || s->n_expert == 0)
         return;
     const double kept = (double)run->cache_bytes / all_bytes(&s->bank);
     const double again = kept > 1 ? 0 : reached * (1 - kept);
     out->prompt_bytes = all_bytes(&s->bank) * (reached + (chunks - 1) * again);
     const double read_s = r->drive > 0 ? out->prompt_bytes / r->drive : 0;
-    out->prompt_s = fmax(compute, fmax(read_s, chunks * s->n_layer * r->latency));
+    out->prompt_s = fmax(compute, beside + fmax(read_s, chunks * s->n_layer * r->latency));
 }
 
 void forecast_make(const struct forecast_shape *s, const struct forecast_rates *r,
@@ -184,7 +186,6 @@ void forecast_make(const struct forecast_shape *s, const struct forecast_rates *
     memset(out, 0, sizeof *out);
     decode(s, r, run, out);
     prompt(s, r, run, out);
-    out->load_s = r->drive > 0 ? (double)run->load_bytes / r->drive : 0;
 }
 
 /* ---- The machine ---- */

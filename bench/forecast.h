@@ -59,15 +59,16 @@ struct forecast_run {
     int n_prompt, ubatch;
     uint64_t kv_bytes;    /* of one token */
     uint64_t batch_bytes; /* buffers of a batch of ubatch tokens */
-    uint64_t load_bytes;  /* read before the prompt */
+    uint64_t load_bytes;  /* of weights that every token needs */
+    bool load_behind;     /* read while the prompt is evaluated, not before */
 };
 struct forecast {
-    double hit;             /* 0..1 */
-    double routed_bytes;    /* of the experts that a token uses */
-    double read_bytes;      /* per decoded token */
-    double token_s, read_s; /* of a decoded token; of it the drive is busy */
-    double prompt_bytes;    /* experts read by the prompt */
-    double prompt_s, load_s;
+    double hit;              /* 0..1 */
+    double routed_bytes;     /* of the experts that a token uses */
+    double read_bytes;       /* per decoded token */
+    double token_s, read_s;  /* of a decoded token; of it the drive is busy */
+    double prompt_bytes;     /* experts read by the prompt */
+    double prompt_s, load_s; /* load_s: in prompt_s with load_behind, else before it */
 };
 void forecast_make(const struct forecast_shape *s, const struct forecast_rates *r,
                    const struct forecast_run *run, struct forecast *out);

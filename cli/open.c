@@ -53,6 +53,15 @@ static void on_cache_change(void *user, const struct sl_cache_change *c)
         events_tell_cache(p->events, c, why[c->why]);
 }
 
+static struct progress progress; /* the engine keeps it */
+
+void open_end_bar(void)
+{
+    if (progress.bar && progress.shown >= 0 && progress.shown < 100)
+        fprintf(stderr, "\r\033[K");
+    progress.bar = false;
+}
+
 int open_engine(const struct run_args *a, struct events *v, struct sl_engine **out,
                 struct sl_err *err)
 {
@@ -62,18 +71,17 @@ int open_engine(const struct run_args *a, struct events *v, struct sl_engine **o
     if (found < 0)
         return found;
     struct sl_engine_options opt;
-    static struct progress p; /* the engine keeps it */
-    p = (struct progress){.events = v, .bar = isatty(STDERR_FILENO), .shown = -1};
+    progress = (struct progress){.events = v, .bar = isatty(STDERR_FILENO), .shown = -1};
     run_opts_engine(a, &opt);
-    opt.user = &p;
+    opt.user = &progress;
     opt.on_note = on_note;
     opt.on_cache_change = on_cache_change;
-    if (p.bar || v != NULL)
+    if (progress.bar || v != NULL)
         opt.on_load = on_load;
     stop_on_bad_map(model);
     int rc = sl_engine_open(model, &opt, out, err);
-    if (p.bar && p.shown >= 0 && p.shown < 100)
-        fprintf(stderr, "\r\033[K"); /* the error stands on a line of its own */
+    if (rc < 0)
+        open_end_bar();
     return rc;
 }
 

@@ -182,7 +182,8 @@ static int estimate(const struct plan *p, uint64_t cache, struct forecast *out, 
                                .batch_bytes = e->compute_bytes,
                                .ubatch = e->ubatch > 0 ? e->ubatch : 1,
                                .kv_bytes = e->n_ctx > 0 ? e->kv_bytes / (uint64_t)e->n_ctx : 0,
-                               .load_bytes = e->dense_bytes};
+                               .load_bytes = e->dense_bytes,
+                               .load_behind = e->load_behind};
     int rc = recorded_hit(p, cache, &run.hit, err);
     if (rc == SL_OK)
         forecast_make(&p->shape, &p->rates, &run, out);
@@ -299,6 +300,7 @@ static int read_inputs(struct plan *p, struct sl_err *err)
 static int make_plan(struct plan *p, struct sl_err *err)
 {
     run_opts_engine(&p->args->run, &p->opt);
+    p->opt.load_behind = true; /* as a run does that is not told otherwise */
     p->opt.on_note = on_note;
     p->opt.user = p;
     int rc = sl_plan(p->path, &p->opt, &p->info, &p->plan, err);

@@ -87,7 +87,7 @@ static void print_speed(const struct plan *p)
     else
         printf("  no speed");
     if (isfinite(f->load_s))
-        printf(", loading %.1f s\n", f->load_s);
+        printf(", loading %.1f s%s\n", f->load_s, p->plan.load_behind ? " of it" : "");
     else
         printf("; the file is small or in memory, and the drive's rate not known: --drive-gb-s "
                "gives one\n");

@@ -80,7 +80,7 @@ static void print_generation(const struct report_summary *s)
 
 static void print_prefill(const struct run_report *r)
 {
-    char b[2][24];
+    char b[3][24];
     uint64_t n = r->stats.prompt.tokens;
     fprintf(stderr, "prefill: %llu tokens", (unsigned long long)n);
     if (n < r->n_prompt)
@@ -88,6 +88,8 @@ static void print_prefill(const struct run_report *r)
     fprintf(stderr, ", %s s (%.1f tok/s)", sec(r->prompt_s, b[0]), per((double)n, r->prompt_s));
     if (r->first_s > 0)
         fprintf(stderr, ", TTFT %s s", sec(r->first_s, b[1]));
+    if (r->stats.prompt.load_wait_s > 0)
+        fprintf(stderr, ", %s s of it waiting for weights", sec(r->stats.prompt.load_wait_s, b[2]));
     fputc('\n', stderr);
 }
 

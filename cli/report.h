@@ -24,7 +24,8 @@ struct report_summary {
     double tokens, s_per_token, tok_s, median_s, p5_s, p95_s, min_s, max_s;
     double overhead_s; /* per token: the loop without evaluation */
     double prompt_tokens, prompt_s, prompt_tok_s, ttft_s;
-    double occupancy_pct, cpu_s, majflt;                /* the latter two per token */
+    double load_wait_s;                  /* of prompt_s: for weights that were still being loaded */
+    double occupancy_pct, cpu_s, majflt; /* the latter two per token */
     double wall_s, compute_s, mgmt_s, stall_s, other_s; /* of evaluation, per token */
     double read_mib, mib_per_token, read_mib_s, hit_pct;
     double token_route_mib, cache_resident_mib;

@@ -90,6 +90,7 @@ void report_sum_up(const struct run_report *r, struct report_summary *s)
     s->prompt_s = r->prompt_s;
     s->prompt_tok_s = per(s->prompt_tokens, r->prompt_s);
     s->ttft_s = r->first_s > 0 ? r->first_s : (double)NAN;
+    s->load_wait_s = p->load_wait_s;
     s->prompt_read_mib = r->plan.streamed ? mib(p->bytes_read) : (double)NAN;
     s->prompt_read_mib_s = per(mib(p->bytes_read), p->read_busy_s);
     s->mem_peak_mib = mib(r->stats.mem_peak);
@@ -120,6 +121,7 @@ void report_each_number(const struct report_summary *s,
         FIELD(prompt_s),
         FIELD(prompt_tok_s),
         FIELD(ttft_s),
+        FIELD(load_wait_s),
         FIELD(occupancy_pct),
         FIELD(cpu_s),
         FIELD(majflt),

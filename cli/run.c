@@ -308,6 +308,7 @@ int run_execute(const struct run_args *a, run_end_fn *on_end, void *user)
     stop_install();
     r.rss = rss_start();
     int rc = run_all(&r, &err);
+    open_end_bar();
     close_all(&r);
     if (rc < 0 && rc != SL_E_CANCELLED && r.events != NULL)
         events_tell_error(r.events, NULL, &err);

@@ -18,7 +18,7 @@ struct run_args {
     const char *hot_experts;
     int64_t stream, ram, cache_mb, cache_entries, cache_slots, cache_floor_mb, cache_ceil_mb;
     int64_t io_threads, io_engine, io_split, odirect, overlap, dense, cache_policy, cache_adapt;
-    int64_t row_stream, two_wave, load_all;
+    int64_t row_stream, two_wave, load_all, load_behind;
     /* the choice of experts */
     int64_t prefetch, predict_prefetch, predict_spec_max, predict_log;
     /* packed experts */

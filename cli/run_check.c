@@ -108,6 +108,7 @@ void run_opts_engine(const struct run_args *a, struct sl_engine_options *opt)
     opt->direct = a->odirect != 0;
     opt->overlap = a->overlap != 0;
     opt->row_stream = a->row_stream != 0;
+    opt->load_behind = a->load_behind != 0 && a->session == 0;
     opt->two_wave = a->two_wave != 0;
     opt->load_all = a->load_all != 0;
     opt->prefetch = (int)a->prefetch;

@@ -112,6 +112,7 @@ static void difference(const struct sl_phase_stats *a, const struct sl_phase_sta
         .compute_s = b->compute_s - a->compute_s,
         .mgmt_s = b->mgmt_s - a->mgmt_s,
         .stall_s = b->stall_s - a->stall_s,
+        .load_wait_s = b->load_wait_s - a->load_wait_s,
         .read_busy_s = b->read_busy_s - a->read_busy_s,
         .cpu_s = b->cpu_s - a->cpu_s,
         .majflt = b->majflt - a->majflt,

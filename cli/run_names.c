@@ -1,5 +1,6 @@
 /* run_names.c: the names of other programs under which `sluice run` answers, with their defaults:
- * infer reads experts through the page cache and keeps none itself; bmoe-cli does not overlap. */
+ * infer reads experts through the page cache and keeps none itself; bmoe-cli does not overlap. Both
+ * load before they evaluate, since what they print is compared with what the others print. */
 #include "cli/env.h"
 #include "cli/model_path.h"
 #include "cli/run.h"
@@ -22,10 +23,11 @@ static const struct run_name {
       {"--odirect", "off"},
       {"--cache-mb", "0"},
       {"--io-engine", "threads"},
-      {"--io-threads", "8"}}},
+      {"--io-threads", "8"},
+      {"--load-behind", "off"}}},
     {"bmoe-cli",
      "one prompt, one answer",
-     {{"--threads", "4"}, {"--overlap", "off"}, {"--ubatch", "0"}}},
+     {{"--threads", "4"}, {"--overlap", "off"}, {"--ubatch", "0"}, {"--load-behind", "off"}}},
 };
 
 static const char *base_name(const char *path)

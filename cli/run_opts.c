@@ -146,6 +146,11 @@ static const struct opt_row ROWS[] = {
     {"--dense-weights", OPT_ENUM, AT(dense), NULL, 0, 0, "anon", NULL, NULL,
      "Weights that every token needs: read into own memory, mapped, or mapped and read once",
      G_STREAM, DENSE_WORDS},
+    {"--load-behind", OPT_SWITCH, AT(load_behind), NULL, 0, 0, "on", NULL, NULL,
+     "Load these weights while the prompt is evaluated, not before it: the first token comes "
+     "sooner, "
+     "and its time has loading in it. Mapped weights and --session go without",
+     G_STREAM, NULL},
     {"--row-stream", OPT_FLAG, AT(row_stream), NULL, 0, 0, NULL, NULL, NULL,
      "Read embedding rows when a token wants them instead of holding the table in memory", G_STREAM,
      NULL},
@@ -259,8 +264,9 @@ static const struct opt_cmd RUN = {
 
 size_t run_opts_model_rows(struct opt_row *rows, size_t max)
 {
-    static const char *const own[] = {"--prompt",    "--file",       "--chatml",
-                                      "--n-predict", "--ignore-eos", "--hot-experts"};
+    static const char *const own[] = {"--prompt",     "--file",       "--chatml",
+                                      "--n-predict",  "--ignore-eos", "--hot-experts",
+                                      "--load-behind"};
     size_t n = 0;
     for (size_t i = 0; i < RUN.n_rows; i++) {
         bool leave = strcmp(ROWS[i].group, G_SAMPLE) == 0 || strcmp(ROWS[i].group, G_WATCH) == 0 ||

@@ -140,7 +140,13 @@ struct sl_engine_options {
     int n_ctx;      /* tokens of context; 0: min(model's, 4096, what fits) */
     int ubatch;     /* tokens per prompt chunk; 0: the widest that is cheap */
     enum sl_kv_type k_type, v_type;
-    /* Called with progress while weights load (done of total bytes); may be NULL. */
+    /* Return from sl_engine_open before the weights are in memory, and load them while the first
+     * tokens are evaluated, which wait for each block when they come to it (dense_mode
+     * SL_DENSE_ANON). What goes wrong in reading is then told by every evaluation that needs what
+     * did not come. */
+    bool load_behind;
+    /* Called with progress while weights load (done of total bytes), by the thread that opens, or
+     * with load_behind by the one that evaluates; may be NULL. */
     void (*on_load)(void *user, uint64_t done, uint64_t total);
     /* Called with one line about a fallback (buffered reads, another engine); may be NULL. */
     void (*on_note)(void *user, const char *line);
@@ -188,7 +194,7 @@ struct sl_engine_options {
     bool row_stream;
 };
 
-/* Fill with the defaults of `sluice run`. Any thread. */
+/* Fill with the defaults of `sluice run`, but for load_behind: false. Any thread. */
 void sl_engine_options_init(struct sl_engine_options *opt);
 /* SL_E_ARG when an option is out of range or contradicts another; what sl_engine_open checks first.
  * Any thread. */
@@ -216,7 +222,8 @@ struct sl_engine_plan {
     const char *cpu_level; /* "avx2" */
     int n_drives;          /* that routed experts lie on, at least 1 */
     int threads, n_ctx, ubatch;
-    bool pinned; /* each thread to a CPU of its own */
+    bool pinned;      /* each thread to a CPU of its own */
+    bool load_behind; /* weights come while the first tokens are evaluated */
     enum sl_dense_mode dense_mode;
     uint64_t dense_bytes, kv_bytes, compute_bytes, cache_bytes, transit_bytes, base_bytes;
     uint64_t total_bytes, limit_bytes; /* limit 0: none was given */
@@ -479,6 +486,7 @@ struct sl_phase_stats {
     uint64_t bytes_read, reads;
     uint64_t hits, misses, evictions, rereads;
     uint64_t spec_useful_bytes, spec_wasted_bytes;
+    double load_wait_s;            /* of stall_s: for weights that were still being loaded */
     uint64_t rows_read, row_bytes; /* embedding rows, with row_stream; their time is in stall_s */
     uint64_t expected_reads; /* experts read before they were asked for: by a guess, or surely */
     /* Choices of an expert for a token in a layer; of these: taken from the recorded routing, left

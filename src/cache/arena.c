@@ -156,7 +156,7 @@ void cache_start_touching(struct cache *c)
 
 void cache_touch(struct cache *c)
 {
-    if (c->cfg.touch_later)
+    if (c->cfg.touch_later && !c->arena.piece) /* another size has begun it, too */
         cache_start_touching(c);
 }
 

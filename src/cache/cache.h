@@ -71,8 +71,8 @@ struct cache;
 int cache_create(const struct cache_config *cfg, struct io_reader *reader, struct cache **out,
                  struct sl_err *err); /* reader: borrowed; NULL for a dry one */
 void cache_destroy(struct cache **c);
-/* With touch_later: begin to touch the slots' memory in the background. Once, before the first pass
- * and before any other call; any thread. */
+/* With touch_later: begin to touch the slots' memory in the background. Once, before the first
+ * pass; any thread, while no other calls. */
 void cache_touch(struct cache *c);
 
 /* A prompt begins or ends: counts of this prompt's routing are reset, and decide what stays (a

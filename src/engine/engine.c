@@ -39,6 +39,20 @@ static enum kern_level level_of(enum sl_cpu_level level)
     return KL_COUNT;
 }
 
+/* tell: where it is not the one that was asked for. */
+static int create_reader(struct sl_engine *e, bool tell, struct io_reader **out, struct sl_err *err)
+{
+    static const char *const names[] = {"auto", "threads", "plain", "uring"};
+    const char *note = "";
+    const struct engine_reader *s = e->source;
+    int n = e->opt.io_threads;
+    int rc = s ? s->create(s->user, n * e->n_drives, out, err)
+               : io_reader_create(names[e->opt.io_engine], n, e->n_drives, out, &note, err);
+    if (rc == 0 && *note && tell)
+        engine_note(e, "%s", note);
+    return rc;
+}
+
 /* The weights are needed before the cache: it waits for its turn. */
 static void on_touched(void *user)
 {
@@ -58,6 +72,25 @@ static int load(struct sl_engine *e, struct sl_err *err)
                               .on_touched = on_touched,
                               .touched_user = e};
     return model_load(e->model, &lo, err);
+}
+
+/* With a reader of its own, which ends with the last of the weights. The cache is touched from the
+ * first evaluation on: the threads that touch memory hold up those that map some, as sessions do.
+ */
+static int load_behind(struct sl_engine *e, struct sl_err *err)
+{
+    struct load_options lo = {.mode = e->opt.dense_mode,
+                              .experts = !e->plan.streamed,
+                              .behind = true,
+                              .in_flight = e->opt.io_threads,
+                              .on_load = e->opt.on_load,
+                              .user = e->opt.user};
+    bool tell = !e->plan.streamed && e->opt.io_engine != SL_IO_AUTO;
+    int rc = create_reader(e, tell, &lo.reader, err);
+    if (rc == 0)
+        rc = model_load(e->model, &lo, err);
+    e->touch_cache = e->cache != NULL;
+    return rc;
 }
 
 /* The pages of routed experts that are in the page cache already make direct reads the slower way.
@@ -81,19 +114,13 @@ static void note_cached(const struct sl_engine *e)
                     100 * sum / n);
 }
 
-/* One reader loads the weights and then serves the cache. */
+/* It serves the cache; before, where nothing is evaluated meanwhile, it loads the weights. */
 static int open_reader(struct sl_engine *e, struct sl_err *err)
 {
-    static const char *const names[] = {"auto", "threads", "plain", "uring"};
-    const char *note = "";
-    const struct engine_reader *s = e->source;
-    int n = e->opt.io_threads;
-    int rc = s ? s->create(s->user, n * e->n_drives, &e->reader, err)
-               : io_reader_create(names[e->opt.io_engine], n, e->n_drives, &e->reader, &note, err);
+    bool tell = e->plan.streamed || e->opt.io_engine != SL_IO_AUTO;
+    int rc = create_reader(e, tell, &e->reader, err);
     if (rc < 0)
         return rc;
-    if (*note && (e->plan.streamed || e->opt.io_engine != SL_IO_AUTO))
-        engine_note(e, "%s", note);
     if (e->plan.streamed)
         e->plan.io_engine = e->reader->ops->name;
     return 0;
@@ -219,10 +246,12 @@ static int open_all(struct sl_engine *e, const char *path, struct sl_err *err)
         (rc = e->opt.pin ? pool_pin(e->pool, err) : 0) < 0)
         return rc;
     e->plan.load_all = e->opt.load_all && e->plan.streamed;
-    bool reads = e->plan.streamed || e->plan.dense_mode == SL_DENSE_ANON;
+    bool behind = e->plan.load_behind;
+    bool reads = e->plan.streamed || (e->plan.dense_mode == SL_DENSE_ANON && !behind);
     if (reads && (rc = open_reader(e, err)) < 0)
         return rc;
-    if ((e->plan.streamed && (rc = open_cache(e, err)) < 0) || (rc = load(e, err)) < 0)
+    if ((e->plan.streamed && (rc = open_cache(e, err)) < 0) ||
+        (rc = behind ? load_behind(e, err) : load(e, err)) < 0)
         return rc;
     if (!e->plan.streamed)
         io_reader_destroy(&e->reader);
@@ -299,6 +328,8 @@ void sl_engine_close(struct sl_engine **pe)
     struct sl_engine *e = pe ? *pe : NULL;
     if (!e)
         return;
+    if (e->model)
+        model_end_loading(e->model);
     cache_destroy(&e->cache);
     io_reader_destroy(&e->reader);
     pool_destroy(&e->pool);

@@ -32,8 +32,9 @@ struct sl_engine {
     uint64_t cache_goal;  /* bytes that the cache returns to after a shortage */
     uint64_t cache_least; /* the smallest it has been, where it changed */
     int cache_changes;
-    int model_top_k; /* experts per token as the file says; cfg.n_expert_used: as this engine runs
-                      */
+    int model_top_k;  /* experts per token as the file says; cfg.n_expert_used: as this engine runs
+                       */
+    bool touch_cache; /* the first evaluation begins to touch its memory */
     int n_sessions;
     const struct engine_reader *source; /* while opening; NULL: the options' own */
 };

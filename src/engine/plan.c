@@ -322,6 +322,7 @@ int plan_make(struct sl_engine *e, struct sl_err *err)
     struct sl_engine_plan *p = &e->plan;
     p->dense_mode = e->opt.dense_mode;
     p->dense_bytes = model_dense_bytes(e->model);
+    p->load_behind = e->opt.load_behind && p->dense_mode == SL_DENSE_ANON;
     pl.experts = model_expert_room(e->model);
     find_limit(&pl);
     choose_streaming(&pl);

@@ -108,6 +108,7 @@ struct snapshot {
     struct cache_stats cache;
     struct route_counts route;
     struct row_counts rows;
+    double load_wait;
 };
 
 static void take(const struct sl_session *s, struct snapshot *n)
@@ -119,6 +120,7 @@ static void take(const struct sl_session *s, struct snapshot *n)
     n->majflt = sys_majflt();
     n->route = s->f.route_counts;
     n->rows = s->f.rows;
+    n->load_wait = s->f.load_wait_s;
     if (s->e->cache) {
         cache_get_stats(s->e->cache, &n->cache);
         n->busy = io_reader_busy(s->e->reader);
@@ -147,6 +149,8 @@ static void add_difference(struct sl_phase_stats *p, const struct snapshot *a,
     p->rows_read += b->rows.n - a->rows.n;
     p->row_bytes += b->rows.bytes - a->rows.bytes;
     p->stall_s += b->rows.wait_s - a->rows.wait_s;
+    p->load_wait_s += b->load_wait - a->load_wait;
+    p->stall_s += b->load_wait - a->load_wait;
     p->experts_routed += b->route.routed - a->route.routed;
     p->experts_replayed += b->route.replayed - a->route.replayed;
     p->experts_dropped += b->route.dropped - a->route.dropped;
@@ -213,6 +217,9 @@ int sl_session_eval(struct sl_session *s, const int32_t *ids, size_t n, enum sl_
     if (prompt && s->e->cache)
         cache_prompt_begin(s->e->cache);
     s->has_logits = false;
+    if (s->e->touch_cache)
+        cache_touch(s->e->cache);
+    s->e->touch_cache = false;
     rc = eval_chunks(s, ids, n, prompt, err);
     if (prompt && s->e->cache)
         cache_prompt_end(s->e->cache);

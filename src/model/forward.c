@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/size.h"
 #include "model/arch/arch.h"
@@ -186,6 +187,26 @@ static bool finite_all(const float *x, size_t n)
     return worst < 0x7f800000;
 }
 
+int forward_need_block(struct forward *f, int block, struct sl_err *err)
+{
+    if (!f->m->loading)
+        return 0;
+    double t0 = clock_now();
+    int rc = model_wait_block(f->m, block, err);
+    f->load_wait_s += clock_now() - t0;
+    return rc;
+}
+
+/* The next block: its matrices may still be on their way. */
+static int enter_block(struct forward *f, int block, struct sl_err *err)
+{
+    watch_end(f); /* before the block's number changes */
+    f->il = block;
+    if (!model_has_block(f->m, block))
+        watch_enter(f, SL_OP_STALL);
+    return forward_need_block(f, block, err);
+}
+
 /* Logits of rows [from, from + n) of h (already normalised) into f->logits. */
 static int head_rows(struct forward *f, int from, int n, struct sl_err *err)
 {
@@ -210,13 +231,14 @@ static int head(struct forward *f, const struct forward_sink *sink, struct sl_er
     if (!sink->on_logits && !sink->last_logits)
         return 0;
     int from = sink->on_logits ? 0 : f->n_tok - 1;
-    watch_end(f);
-    f->il = f->m->cfg.n_layer;
+    int rc = enter_block(f, f->m->cfg.n_layer, err);
+    if (rc < 0)
+        return rc;
     watch_enter(f, SL_OP_HEAD);
     forward_norm(f, f->m->output_norm);
     for (; from < f->n_tok; from += FORWARD_LOGIT_ROWS) {
         int n = f->n_tok - from < FORWARD_LOGIT_ROWS ? f->n_tok - from : FORWARD_LOGIT_ROWS;
-        int rc = head_rows(f, from, n, err);
+        rc = head_rows(f, from, n, err);
         if (rc < 0)
             return rc;
         for (int i = 0; i < n && sink->on_logits; i++)
@@ -231,9 +253,9 @@ static int head(struct forward *f, const struct forward_sink *sink, struct sl_er
 
 static int layer(struct forward *f, int il, struct sl_err *err)
 {
-    watch_end(f); /* before the block's number changes */
-    f->il = il;
-    int rc = f->m->cfg.arch->layer(f, il, err);
+    int rc = enter_block(f, il, err);
+    if (rc == 0)
+        rc = f->m->cfg.arch->layer(f, il, err);
     if (rc == 0 && !f->m->layers[il].router.tensor)
         watch_block(f, 0);
     return rc;
@@ -246,10 +268,11 @@ int forward_batch(struct forward *f, const int32_t *ids, int n, int pos0, bool p
     f->pos0 = pos0;
     f->prompt = prompt;
     f->packed_src = NULL;
-    f->il = -1;
+    int rc = enter_block(f, -1, err);
     watch_enter(f, SL_OP_EMBED);
     peek_begin(f);
-    int rc = forward_embed(f, ids, err);
+    if (rc == 0)
+        rc = forward_embed(f, ids, err);
     for (int il = 0; il < f->m->cfg.n_layer && rc == 0; il++) {
         if (f->cancel && atomic_load(f->cancel))
             rc = err_set(err, SL_E_CANCELLED, "session", "cancelled");

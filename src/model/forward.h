@@ -71,7 +71,8 @@ struct forward {
     struct route_options route; /* set by the session after forward_open */
     struct route_counts route_counts;
     struct row_counts rows;
-    int64_t n_decoded; /* tokens of decode batches, in total */
+    double load_wait_s; /* wall time of waiting for matrices that were still being loaded */
+    int64_t n_decoded;  /* tokens of decode batches, in total */
 
     _Atomic int *cancel; /* owned by the session; not 0: stop at the next layer */
     void (*on_experts)(void *user, int pos, int block, const int32_t *ids, int k);
@@ -119,6 +120,9 @@ int forward_ffn(struct forward *f, int il, struct sl_err *err);
 int forward_moe(struct forward *f, int il, struct sl_err *err);
 
 /* ---- Shared by the files of the operations ---- */
+
+/* A block's matrices are about to be used; -1: the embeddings, n_layer: the head. */
+int forward_need_block(struct forward *f, int block, struct sl_err *err);
 
 /* Between two pieces of its work the thread that drives the cache (0) lets the drive go on. */
 static inline void forward_keep_reading(const struct forward *f, int tid)

@@ -29,12 +29,15 @@ static int score(struct forward *f, int il, int n, struct sl_err *err)
     const struct layer *l = &f->m->layers[il];
     const struct model_config *c = &f->m->cfg;
     size_t width = (size_t)c->n_embd;
+    int rc = forward_need_block(f, il, err);
+    if (rc < 0)
+        return rc;
     for (int i = 0; i < n; i++)
         f->k->rms_norm(f->x + (size_t)((int64_t)i * f->n_tok / n) * width, l->ffn_norm, c->n_embd,
                        c->rms_eps, f->peek.norm + (size_t)i * width);
     f->packed_src = NULL;
-    int rc = forward_pack(f, l->router.kernel->act, f->peek.norm, width, c->n_embd, n, il,
-                          "input of a router that is asked early", err);
+    rc = forward_pack(f, l->router.kernel->act, f->peek.norm, width, c->n_embd, n, il,
+                      "input of a router that is asked early", err);
     if (rc < 0)
         return rc;
     struct product p = {&l->router, f->peek.scores, (size_t)c->n_expert};
@@ -145,7 +148,7 @@ void peek_count_next(struct forward *f, int il)
     int32_t ids[MODEL_MAX_TOPK];
     p->counts_layer = -1;
     if (!f->prompt || !f->cache || f->load_all || f->n_tok < EXPECT_TOKENS || !routes(f, il + 1) ||
-        score(f, il + 1, n, NULL) < 0)
+        !model_has_block(f->m, il + 1) || score(f, il + 1, n, NULL) < 0)
         return;
     memset(p->counts, 0, (size_t)n_expert * sizeof *p->counts);
     for (int t = 0; t < n; t++) {

@@ -1,4 +1,4 @@
-#include "model/weights.h"
+#include "model/vectors.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -81,24 +81,13 @@ static int check_vector(struct binder *b, int il, const char *name, int n, bool 
     return 0;
 }
 
-/* The vectors of a model are visited twice with the same calls: to count and check, and to fill. */
+/* The vectors of a model are visited twice with the same calls: to count and check, and to list. */
 struct vector_walk {
     struct binder b;
-    bool fill;
+    struct vector_read *list; /* NULL: only count */
+    int n;
     size_t used; /* floats, each vector padded to 16 */
-    uint8_t *raw;
 };
-
-static int read_vector(struct vector_walk *w, const struct gguf_tensor *t, float *dst)
-{
-    struct model *m = w->b.m;
-    if (!m->files)
-        return err_set(w->b.err, SL_E_INTERNAL, t->name, "vectors are read before files are open");
-    int rc = io_file_read_any(m->files[t->shard], w->raw, t->offset, (size_t)t->bytes, w->b.err);
-    if (rc == 0)
-        quant_dequant(t->type, w->raw, dst, (size_t)t->dims[0]);
-    return rc;
-}
 
 static int vector(struct vector_walk *w, int il, const char *name, int n, bool optional,
                   const float **slot)
@@ -107,12 +96,12 @@ static int vector(struct vector_walk *w, int il, const char *name, int n, bool o
     int rc = check_vector(&w->b, il, name, n, optional, &t);
     if (rc < 0 || !t)
         return rc;
-    if (w->fill) {
-        float *dst = w->b.m->vectors + w->used;
-        if ((rc = read_vector(w, t, dst)) < 0)
-            return rc;
-        *slot = dst;
+    if (w->list) {
+        float *to = w->b.m->vectors + w->used;
+        w->list[w->n] = (struct vector_read){t, to};
+        *slot = to;
     }
+    w->n++;
     w->used += (size_t)size_up((uint64_t)n, 16);
     return 0;
 }
@@ -263,6 +252,7 @@ static int bind_all(struct binder *b)
     if ((rc = all_vectors(&w)) < 0)
         return rc;
     m->vector_floats = w.used;
+    m->n_vectors = w.n;
     const struct gguf_tensor *t; /* per-dimension divisors of the frequencies, Llama 3.1's way */
     return check_vector(b, -1, "rope_freqs.weight", c->n_rot / 2, true, &t);
 }
@@ -300,6 +290,7 @@ void model_free(struct model **pm)
     struct model *m = pm ? *pm : NULL;
     if (!m)
         return;
+    model_end_loading(m);
     for (int i = 0; i < m->n_files; i++)
         io_file_close(&m->files[i]);
     mem_free(m->files);
@@ -392,26 +383,36 @@ static int scale_freq(struct model *m, int i, double factor, struct sl_err *err)
     return 0;
 }
 
-int model_load_vectors(struct model *m, struct sl_err *err)
+static int read_vectors(struct model *m, struct io_reader *reader, int in_flight,
+                        struct vector_read *list, float *factor, struct sl_err *err)
 {
-    struct vector_walk w = {.b = {m, err}, .fill = true};
-    m->vectors = mem_calloc(m->vector_floats, sizeof(float));
-    w.raw = mem_alloc((size_t)MODEL_MAX_DIM * sizeof(float));
-    int rc = m->vectors && w.raw
-                 ? all_vectors(&w)
-                 : err_set(err, SL_E_MEM, "model", "no memory for norms and biases");
-    const struct model_config *c = &m->cfg;
     const struct gguf_tensor *t = gguf_find_tensor(m->gguf, "rope_freqs.weight");
+    struct vector_walk w = {.b = {m, err}, .list = list};
+    int rc = all_vectors(&w);
+    if (rc == 0 && t)
+        list[w.n++] = (struct vector_read){t, factor};
+    if (rc == 0)
+        rc = vectors_read(m, list, w.n, reader, in_flight, err);
+    const struct model_config *c = &m->cfg;
     kern_rope_freqs(c->rope_base, c->n_rot, m->rope_freqs);
     if (c->rope_yarn)
         kern_rope_yarn(&c->yarn, c->rope_base, c->n_rot, m->rope_freqs);
-    float *factor = rc == 0 && t ? mem_calloc((size_t)c->n_rot / 2, sizeof(float)) : NULL;
-    if (rc == 0 && t)
-        rc = factor ? read_vector(&w, t, factor)
-                    : err_set(err, SL_E_MEM, "model", "no memory for RoPE factors");
     for (int i = 0; rc == 0 && i < c->n_rot / 2; i++)
-        rc = scale_freq(m, i, factor ? (double)factor[i] : 1.0, err);
+        rc = scale_freq(m, i, t ? (double)factor[i] : 1.0, err);
+    return rc;
+}
+
+int model_load_vectors(struct model *m, struct io_reader *reader, int in_flight, struct sl_err *err)
+{
+    if (!m->files)
+        return err_set(err, SL_E_INTERNAL, "model", "vectors are read before files are open");
+    m->vectors = mem_calloc(m->vector_floats, sizeof(float));
+    struct vector_read *list = mem_calloc((size_t)m->n_vectors + 1, sizeof *list);
+    float *factor = mem_calloc((size_t)m->cfg.n_rot / 2, sizeof *factor);
+    int rc = m->vectors && list && factor
+                 ? read_vectors(m, reader, in_flight, list, factor, err)
+                 : err_set(err, SL_E_MEM, "model", "no memory for norms and biases");
     mem_free(factor);
-    mem_free(w.raw);
+    mem_free(list);
     return rc;
 }

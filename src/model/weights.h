@@ -45,6 +45,8 @@ struct model {
     size_t anon_bytes;
     float *vectors; /* norms, biases: always copied, as binary32 */
     size_t vector_floats;
+    int n_vectors;
+    struct loading *loading; /* NULL: everything that is to be in memory is */
     bool experts_resident;
     bool row_stream; /* embedding rows are read when a token wants them; set before sizes are asked
                         for, and only where the head is a matrix of its own */
@@ -60,7 +62,7 @@ void model_free(struct model **m);
 size_t model_row_align(const struct model *m);
 size_t model_row_window(const struct model *m);
 
-/* What loading takes (load.c): of matrices that every token needs with the copied vectors, and of
+/* What loading takes (spans.c): of matrices that every token needs with the copied vectors, and of
  * all routed experts. Matrices keep their place in the alignment blocks of the file, which are
  * known once it is open; before that the page's are assumed. */
 uint64_t model_dense_bytes(const struct model *m);
@@ -88,19 +90,34 @@ int model_use_packed(struct model *m, const char *dir, enum sl_packed kind, bool
 
 struct load_options {
     enum sl_dense_mode mode;
-    bool experts;             /* load routed experts too */
-    struct io_reader *reader; /* borrowed; nothing of it is open. For SL_DENSE_ANON */
-    int in_flight;            /* reads of one drive that it has under way */
+    bool experts; /* load routed experts too */
+    /* SL_DENSE_ANON: return at once, and read on a thread of its own until model_end_loading. */
+    bool behind;
+    /* Nothing of it is open. SL_DENSE_ANON needs it. Borrowed, or with behind given away, however
+     * model_load ends. */
+    struct io_reader *reader;
+    int in_flight; /* reads of one drive that it has under way */
+    /* By the thread that loads; with behind, by those that wait for a block. */
     void (*on_load)(void *user, uint64_t done, uint64_t total);
     void *user;
-    /* The weights' own memory, if any, is touched, or loading gave up; once, from any thread,
-     * before model_load returns; not when it fails before it reads. May be NULL. */
+    /* The weights' own memory, if any, is touched, or loading gave up; once, from any thread, not
+     * after model_end_loading, and without behind before model_load returns; not when it fails
+     * before it reads. May be NULL. */
     void (*on_touched)(void *user);
     void *touched_user;
 };
 int model_load(struct model *m, const struct load_options *opt, struct sl_err *err);
-/* Of it: norms, biases, scales and the frequencies of RoPE. */
-int model_load_vectors(struct model *m, struct sl_err *err);
+/* While a model is loaded behind: wait until a block's matrices are in memory, with those of the
+ * blocks before; -1: the embeddings, n_layer: the output head. Fails as the reads did. By one
+ * thread at a time. */
+int model_wait_block(const struct model *m, int block, struct sl_err *err);
+bool model_has_block(const struct model *m, int block);
+/* Nothing is read any more. Before the pointers are used again: only after all blocks came. */
+void model_end_loading(struct model *m);
+/* Of it: norms, biases, scales and the frequencies of RoPE, in_flight at a time. reader: borrowed,
+ * nothing of it is open; NULL: one by one. */
+int model_load_vectors(struct model *m, struct io_reader *reader, int in_flight,
+                       struct sl_err *err);
 
 /* Fill n_layer rows for the expert cache. */
 void model_cache_layers(const struct model *m, struct cache_layer *rows);

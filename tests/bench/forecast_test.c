@@ -105,6 +105,26 @@ static void test_prompt(void **state)
     assert_true(resident.prompt_s < one.prompt_s);
 }
 
+/* Weights that come while the prompt is evaluated take the drive's time, and only that. */
+static void test_loading(void **state)
+{
+    (void)state;
+    struct forecast_run run = {
+        .n_prompt = 64, .ubatch = 64, .hit = -1, .streamed = true, .load_bytes = 500000000};
+    const struct forecast before = make(&run);
+    assert_near(before.load_s, 0.5);
+    run.load_behind = true;
+    const struct forecast behind = make(&run);
+    assert_near(behind.load_s, 0.5);
+    assert_near(behind.prompt_s, before.prompt_s + 0.5); /* the drive is the slower one */
+    run.streamed = false;
+    assert_near(make(&run).prompt_s, 0.5);
+    run.load_bytes = 1000; /* arithmetic is */
+    const double prompt_s = make(&run).prompt_s;
+    run.load_behind = false;
+    assert_near(make(&run).prompt_s, prompt_s);
+}
+
 static void test_hits(void **state)
 {
     (void)state;
@@ -241,13 +261,10 @@ static void test_plan_is_the_engines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decode),
-        cmocka_unit_test(test_prompt),
-        cmocka_unit_test(test_hits),
-        cmocka_unit_test(test_reach),
-        cmocka_unit_test(test_small),
-        cmocka_unit_test(test_shape),
-        cmocka_unit_test(test_plan_is_the_engines),
+        cmocka_unit_test(test_decode),  cmocka_unit_test(test_prompt),
+        cmocka_unit_test(test_loading), cmocka_unit_test(test_hits),
+        cmocka_unit_test(test_reach),   cmocka_unit_test(test_small),
+        cmocka_unit_test(test_shape),   cmocka_unit_test(test_plan_is_the_engines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,8 +39,9 @@ static const struct {
     [AX_RESIZE] = {"resize", true, 2, {"never", "always"}}, /* the cache, before every call */
     [AX_PACKED] = {"packed", true, 2, {"no", "yes"}},
     [AX_WATCH] = {"watch", false, 2, {"nobody", "all"}},
-    [AX_PIN] = {"pin", false, 2, {"no", "yes"}},      /* where there are as many CPUs as threads */
-    [AX_LOAD] = {"load", true, 2, {"routed", "all"}}, /* experts of a layer that are read */
+    [AX_PIN] = {"pin", false, 2, {"no", "yes"}},       /* where there are as many CPUs as threads */
+    [AX_LOAD] = {"load", true, 2, {"routed", "all"}},  /* experts of a layer that are read */
+    [AX_BEHIND] = {"behind", false, 2, {"no", "yes"}}, /* weights come during the evaluation */
 };
 
 const char *axis_name(enum axis a)
@@ -166,6 +167,7 @@ void way_spec(const struct subject *s, const struct way *w, enum sl_kv_type kv,
     o->cpu = l[AX_CPU] == 1 ? SL_CPU_SCALAR : SL_CPU_AUTO;
     o->dense_mode = (enum sl_dense_mode)l[AX_DENSE];
     o->direct = l[AX_DIRECT] == 0;
+    o->load_behind = l[AX_BEHIND] == 1;
     o->row_stream = l[AX_ROWS] == 1 && o->dense_mode == SL_DENSE_ANON;
     if (s->k > 0) {
         set_cache(s, l[AX_CACHE], o);

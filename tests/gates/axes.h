@@ -26,6 +26,7 @@ enum axis {
     AX_WATCH,
     AX_PIN,
     AX_LOAD,
+    AX_BEHIND,
     AX_COUNT
 };
 #define AXIS_MAX_LEVELS 7

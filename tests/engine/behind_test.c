@@ -1,0 +1,322 @@
+/* Weights that are loaded while the first tokens are evaluated: whatever the drive does, the bytes
+ * of a model that was loaded first, or the error of the read that failed; and nothing left behind,
+ * however early the engine is closed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine/engine.h"
+#include "io/fake.h"
+#include "support/drives.h"
+#include "support/fixtures.h"
+#include "support/ggufsplit.h"
+#include "support/run.h"
+
+#define N_PROMPT 12
+#define N_ALL    16
+
+static struct fixture *set, *model;
+static int n_set;
+static struct run_result first; /* loaded first, everything in memory */
+static char split[512];         /* first of three shards */
+
+static struct sl_engine_options options(bool streamed)
+{
+    struct sl_engine_options o;
+    sl_engine_options_init(&o);
+    o.threads = 2;
+    o.n_ctx = 64;
+    o.ubatch = 5;
+    o.stream = streamed ? SL_STREAM_ON : SL_STREAM_OFF;
+    o.cache_slots = streamed ? model->topk + 1 : SL_CACHE_UNSET;
+    o.cache_floor_mb = 0;
+    o.load_behind = true;
+    return o;
+}
+
+/* Readers come from scripts: the loader's is the last that is made. */
+struct drive {
+    struct io_fake_script load;
+    bool streamed;
+    int n_made;
+};
+
+static int make_fake(void *user, int in_flight, struct io_reader **out, struct sl_err *err)
+{
+    struct drive *d = user;
+    static const struct io_fake_script well = {.fail_at = -1, .short_at = -1};
+    bool loads = d->n_made++ == (d->streamed ? 1 : 0);
+    return io_fake_create(loads ? &d->load : &well, in_flight, out, err);
+}
+
+static struct drive drive_of(bool streamed, struct io_fake_script load)
+{
+    return (struct drive){.load = load, .streamed = streamed};
+}
+
+/* The next tokens: the prompt's rest or one more. */
+static int step(struct sl_session *s, struct sl_err *err)
+{
+    int at = sl_session_length(s), n = at < N_PROMPT ? N_PROMPT - at : 1;
+    size_t width = (size_t)model->n_vocab;
+    int rc = sl_session_eval(s, model->tokens + at, (size_t)n, n > 1 ? SL_PROMPT : SL_DECODE, err);
+    if (rc == 0)
+        assert_memory_equal(sl_session_logits(s),
+                            first.logits + (size_t)(sl_session_length(s) - 1) * width,
+                            width * sizeof(float));
+    else
+        assert_null(sl_session_logits(s));
+    return rc;
+}
+
+static void evaluate_all(struct sl_session *s)
+{
+    struct sl_err err;
+    while (sl_session_length(s) < N_ALL)
+        if (step(s, &err) != 0)
+            fail_msg("%s", err.msg);
+}
+
+static void open_both(const char *path, const struct sl_engine_options *o, struct drive *d,
+                      struct sl_engine **e, struct sl_session **s)
+{
+    struct sl_err err;
+    const struct engine_reader source = {make_fake, d};
+    if (engine_open_with(path, o, d ? &source : NULL, e, &err) != 0 ||
+        sl_session_open(*e, s, &err) != 0)
+        fail_msg("%s", err.msg);
+}
+
+/* Told by the thread that evaluates, never going back. */
+static struct progress {
+    uint64_t done, total;
+    pthread_t by;
+    struct sl_session *cancel;
+    int bad, n;
+} progress;
+
+static void on_load(void *user, uint64_t done, uint64_t total)
+{
+    struct progress *p = user;
+    p->bad += done <= p->done || done > total || (p->total != 0 && total != p->total) ||
+              !pthread_equal(pthread_self(), p->by);
+    p->done = done;
+    p->total = total;
+    p->n++;
+    if (p->cancel)
+        sl_session_cancel(p->cancel);
+}
+
+static void test_any_order(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3 * 2 * 2; i++) {
+        struct drive d = drive_of(i % 2 == 1, (struct io_fake_script){.delay_s = 50e-6,
+                                                                      .order = i % 3,
+                                                                      .seed = (uint64_t)i,
+                                                                      .fail_at = -1,
+                                                                      .short_at = -1});
+        struct sl_engine_options o = options(d.streamed);
+        struct sl_engine *e;
+        struct sl_session *s;
+        struct sl_stats stats;
+        uint64_t before = mem_now();
+        progress = (struct progress){.by = pthread_self()};
+        o.on_load = on_load;
+        o.user = &progress;
+        drives_pretend(i < 6 ? 0 : 2);
+        open_both(i < 6 ? model->path : split, &o, &d, &e, &s);
+        assert_int_equal(progress.n, 0);
+        evaluate_all(s);
+        assert_true(progress.n > 1 && progress.bad == 0 && progress.done == progress.total);
+        sl_session_stats(s, &stats);
+        assert_true(stats.prompt.load_wait_s > 0);
+        assert_true(stats.prompt.load_wait_s <= stats.prompt.stall_s);
+        assert_true(stats.decode.load_wait_s < 1e-3);
+        assert_true(mem_now() - before <= e->plan.total_bytes);
+        sl_session_close(&s);
+        sl_engine_close(&e);
+        drives_pretend(0);
+        assert_int_equal(mem_now(), before);
+    }
+}
+
+static void test_any_engine(void **state)
+{
+    (void)state;
+    static const enum sl_io_engine engines[] = {SL_IO_URING, SL_IO_THREADS, SL_IO_PLAIN};
+    for (int i = 0; i < 3 * 2 * 3; i++) {
+        struct sl_engine_options o = options(i % 2 == 1);
+        struct sl_engine *e;
+        struct sl_session *s;
+        o.io_engine = engines[i % 3];
+        o.dense_mode = (enum sl_dense_mode)(i / 6); /* mapped weights have no use for it */
+        o.row_stream = i == 1;
+        open_both(model->path, &o, NULL, &e, &s);
+        evaluate_all(s);
+        sl_session_close(&s);
+        sl_engine_close(&e);
+    }
+}
+
+/* The n-th read fails or stops short. Vectors are read before sl_engine_open returns; what fails
+ * behind is told by every evaluation. Returns how many reads there are. */
+static int64_t break_each(const char *path, bool streamed, bool is_short, int *n_behind)
+{
+    int64_t at = 0;
+    uint64_t before = mem_now();
+    for (int rc = -1; rc != 0; at++) {
+        struct drive d = drive_of(streamed,
+                                  (struct io_fake_script){.order = 2,
+                                                          .seed = (uint64_t)at,
+                                                          .fail_at = is_short ? -1 : at,
+                                                          .short_at = is_short ? at : -1});
+        const struct engine_reader source = {make_fake, &d};
+        struct sl_engine_options o = options(streamed);
+        struct sl_engine *e;
+        struct sl_session *s = NULL;
+        struct sl_err err = {0}, again = {0};
+        bool behind = false;
+        rc = engine_open_with(path, &o, &source, &e, &err);
+        if (rc == 0) {
+            assert_int_equal(sl_session_open(e, &s, &err), 0);
+            rc = step(s, &err);
+            behind = rc != 0;
+        }
+        if (behind) {
+            assert_int_equal(step(s, &again), rc);
+            assert_string_equal(again.msg, err.msg);
+            assert_true(sl_session_length(s) < N_PROMPT);
+        }
+        if (rc != 0) {
+            assert_int_equal(rc, SL_E_IO);
+            assert_int_equal(err.code, rc);
+            assert_non_null(strstr(err.msg, "bytes at offset "));
+            assert_non_null(strstr(err.msg, ".gguf"));
+            assert_non_null(strstr(err.msg, is_short ? "the file ends after" : "Input/output"));
+        } else {
+            evaluate_all(s);
+        }
+        *n_behind += behind;
+        sl_session_close(&s);
+        sl_engine_close(&e);
+        assert_int_equal(mem_now(), before);
+        assert_true(at < 10000);
+    }
+    return at - 1;
+}
+
+static void test_reads_fail(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        int n_behind = 0;
+        int64_t n = break_each(model->path, i % 2 == 1, i >= 2, &n_behind);
+        assert_true(n_behind > 10 && n > n_behind);
+        drives_pretend(2);
+        assert_int_equal(break_each(split, i % 2 == 1, i >= 2, &n_behind), n);
+        drives_pretend(0);
+    }
+}
+
+/* Without a session, without an evaluation, in the middle of one; by a drive that takes its time.
+ */
+static void test_closing_early(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        struct drive d = drive_of(
+            i % 2 == 1, (struct io_fake_script){.delay_s = 1e-3, .fail_at = -1, .short_at = -1});
+        struct sl_engine_options o = options(d.streamed);
+        struct sl_engine *e;
+        struct sl_session *s;
+        struct sl_err err;
+        uint64_t before = mem_now();
+        progress = (struct progress){.by = pthread_self()};
+        o.on_load = on_load;
+        o.user = &progress;
+        open_both(model->path, &o, &d, &e, &s);
+        if (i >= 4) {
+            progress.cancel = s;
+            assert_int_equal(step(s, &err), SL_E_CANCELLED);
+            assert_true(progress.done < progress.total);
+        }
+        progress.cancel = NULL;
+        if (i >= 6) /* a cancelled evaluation leaves the session usable */
+            evaluate_all(s);
+        sl_session_close(&s);
+        sl_engine_close(&e);
+        assert_int_equal(mem_now(), before);
+    }
+}
+
+/* The cache gets another size before anything was evaluated, while the weights come. */
+static void test_another_budget_first(void **state)
+{
+    (void)state;
+    struct drive d = drive_of(
+        true, (struct io_fake_script){.delay_s = 1e-4, .fail_at = -1, .short_at = -1});
+    struct sl_engine_options o = options(true);
+    struct sl_engine *e;
+    struct sl_session *s;
+    struct sl_engine_plan plan;
+    struct sl_err err;
+    open_both(model->path, &o, &d, &e, &s);
+    sl_engine_get_plan(e, &plan);
+    assert_int_equal(sl_engine_set_cache_budget(e, plan.cache_min_bytes, &err), 0);
+    evaluate_all(s);
+    sl_session_close(&s);
+    sl_engine_close(&e);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    char prefix[256];
+    struct sl_err err;
+    set = fixture_load_set("arch", &n_set);
+    for (int i = 0; set && i < n_set; i++)
+        if (strcmp(set[i].name, "arch/qwen3moe") == 0)
+            model = &set[i];
+    if (!model)
+        return -1;
+    struct run_spec spec = {.path = model->path,
+                            .ids = model->tokens,
+                            .n_prompt = N_PROMPT,
+                            .n_step = N_ALL - N_PROMPT};
+    spec.opt = options(false);
+    spec.opt.load_behind = false;
+    if (run_model(&spec, &first, &err) != 0) {
+        fprintf(stderr, "%s\n", err.msg);
+        return -1;
+    }
+    snprintf(prefix, sizeof prefix, "%s/behind", fixture_temp_dir());
+    return ggufsplit_write(model->path, prefix, 3, false, split, sizeof split) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    run_free(&first);
+    fixture_free_set(set, n_set);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_any_order),
+        cmocka_unit_test(test_any_engine),
+        cmocka_unit_test(test_reads_fail),
+        cmocka_unit_test(test_closing_early),
+        cmocka_unit_test(test_another_budget_first),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
