@@ -66,12 +66,18 @@ double forecast_hit(double share, int n_expert)
     return share + (usual - share) * how_uneven(n_expert);
 }
 
-/* Seconds until n experts of a layer have come. */
+/* Seconds until n experts of a layer have come: the drive was idle, so the first read takes as long
+ * as one that is alone, and the others follow at the drive's rate, or in rounds where that is
+ * slower. */
 static double arrive_seconds(const struct forecast_rates *r, const struct forecast_run *run, int n,
                              double expert_bytes)
 {
-    const double rounds = run->in_flight > 0 ? ceil((double)n * run->parts / run->in_flight) : 1;
-    return r->drive > 0 ? fmax(n * expert_bytes / r->drive, rounds * r->latency) : 0;
+    if (!(r->drive > 0))
+        return 0;
+    const double reads = (double)n * (run->parts > 0 ? run->parts : 1),
+                 each = n * expert_bytes / reads / r->drive;
+    const double rounds = run->in_flight > 0 ? ceil(reads / run->in_flight) : 1;
+    return fmax(fmax(r->latency, each) + (reads - 1) * each, rounds * r->latency);
 }
 
 /* The routed part of a layer: k experts, each of which takes `one` to multiply. */
@@ -151,7 +157,7 @@ static void prompt(const struct forecast_shape *s, const struct forecast_rates *
     const double n = run->n_prompt, width = run->ubatch < n ? run->ubatch : n;
     const double chunks = ceil(n / width);
     const double used = s->n_expert ? (double)s->top_k / s->n_expert : 0;
-    const double reached = forecast_reach(width, used, s->n_expert);
+    const double reached = run->reach > 0 ? run->reach : forecast_reach(width, used, s->n_expert);
     const double *gemm = r->gemm[width >= FORECAST_MANY / 2];
     double compute = multiply_seconds(&s->layers, gemm, n);
     if (s->n_expert) {
@@ -168,16 +174,24 @@ static void prompt(const struct forecast_shape *s, const struct forecast_rates *
     if (r->touch > 0) /* buffers, keys and values are used for the first time */
         compute += ((double)run->batch_bytes * width / run->ubatch + (double)run->kv_bytes * n) /
                    r->touch;
-    out->load_s = r->drive > 0 ? (double)run->load_bytes / r->drive : 0;
-    const double beside = run->load_behind ? out->load_s : 0;
-    out->prompt_s = fmax(compute, beside);
-    if (!run->streamed || s->n_expert == 0)
-        return;
-    const double kept = (double)run->cache_bytes / all_bytes(&s->bank);
-    const double again = kept > 1 ? 0 : reached * (1 - kept);
-    out->prompt_bytes = all_bytes(&s->bank) * (reached + (chunks - 1) * again);
-    const double read_s = r->drive > 0 ? out->prompt_bytes / r->drive : 0;
-    out->prompt_s = fmax(compute, beside + fmax(read_s, chunks * s->n_layer * r->latency));
+    double read_s = 0, first_read_s = 0;
+    if (run->streamed && s->n_expert) {
+        const double kept = (double)run->cache_bytes / all_bytes(&s->bank);
+        const double again = kept > 1 ? 0 : reached * (1 - kept);
+        const double latency = chunks * s->n_layer * r->latency;
+        out->prompt_bytes = all_bytes(&s->bank) * (reached + (chunks - 1) * again);
+        read_s = r->drive > 0 ? fmax(out->prompt_bytes / r->drive, latency) : 0;
+        first_read_s = read_s / (chunks * s->n_layer);
+    }
+    out->load_s = r->load > 0 ? (double)run->load_bytes / r->load : 0;
+    const double blocks = s->n_block > 0 ? s->n_block : 1;
+    if (run->load_behind) {
+        first_read_s += r->load > 0 ? (double)run->embd_bytes / r->load : 0;
+        first_read_s += fmax(out->load_s - first_read_s, 0) / blocks;
+        read_s += out->load_s;
+    }
+    /* The first block has nothing to compute while it is read, the last nothing to read. */
+    out->prompt_s = fmax(compute + first_read_s, read_s > 0 ? read_s + compute / blocks : 0);
 }
 
 void forecast_make(const struct forecast_shape *s, const struct forecast_rates *r,
@@ -236,7 +250,17 @@ static double measure_touch(void)
     return s > 0 ? (double)TOUCH_BYTES / s : 0;
 }
 
-int forecast_measure(const struct forecast_shape *s, int threads, double ram,
+/* The buffer that products from memory walk through: they shall not find more of it in the CPU's
+ * caches than of the model's weights, which share them with keys, values and buffers. */
+static uint64_t buffer_bytes(const struct bench_machine *m, int threads, uint64_t in_memory)
+{
+    const uint64_t least = (uint64_t)threads * PROBE_ROWS * PROBE_COLS * sizeof(float);
+    const uint64_t most = bench_ram_bytes(m, threads);
+    const uint64_t want = in_memory < most / 2 ? 2 * in_memory : most;
+    return want > least ? want : least;
+}
+
+int forecast_measure(const struct forecast_shape *s, int threads, uint64_t in_memory, double ram,
                      struct forecast_rates *out, struct sl_err *err)
 {
     struct bench_machine machine;
@@ -247,7 +271,8 @@ int forecast_measure(const struct forecast_shape *s, int threads, double ram,
                            .tokens = {FORECAST_FEW, FORECAST_MANY},
                            .rows = PROBE_ROWS,
                            .cols = PROBE_COLS,
-                           .ram_bytes = ram > 0 ? UNUSED_BYTES : bench_ram_bytes(&machine, threads),
+                           .ram_bytes = ram > 0 ? UNUSED_BYTES
+                                                : buffer_bytes(&machine, threads, in_memory),
                            .effort = {.reps = 7, .sample_s = 2e-3},
                            .seed = 1};
     struct kernels best;
@@ -259,8 +284,10 @@ int forecast_measure(const struct forecast_shape *s, int threads, double ram,
     struct bench_report r = {0};
     int rc = bench_run(&p, NULL, NULL, &r, err);
     if (rc == 0) {
-        *out = (struct forecast_rates){
-            .drive = out->drive, .latency = out->latency, .touch = measure_touch()};
+        *out = (struct forecast_rates){.drive = out->drive,
+                                       .load = out->load,
+                                       .latency = out->latency,
+                                       .touch = measure_touch()};
         take_all(&r, &p, out);
     }
     if (rc == 0 && ram > 0) {

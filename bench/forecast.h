@@ -10,7 +10,8 @@
  *
  * where each R is the rate at which the kernels of that matrix's type read weights from memory, and
  * the sum is a mean over how many of a layer's experts are missed, each hit being a draw of its
- * own. Few small reads take as long as one of them does alone, however fast the drive is with many.
+ * own. A layer's first read takes as long as one that is alone, however fast the drive is with
+ * many.
  */
 #ifndef BENCH_FORECAST_H
 #define BENCH_FORECAST_H
@@ -35,6 +36,7 @@ struct forecast_shape {
 struct forecast_rates {
     double ram;               /* bytes per second, all threads */
     double drive;             /* likewise, with all reads in flight; 0: nothing is read */
+    double load;              /* likewise, of weights that every token needs */
     double latency;           /* seconds of a read that is alone; 0: not known */
     double touch;             /* bytes per second of memory used for the first time; 0: not known */
     double gemv[QT_COUNT];    /* bytes of weights per second from memory; 0: not measured */
@@ -44,22 +46,26 @@ struct forecast_rates {
 #define FORECAST_FEW  8   /* tokens that meet at an expert */
 #define FORECAST_MANY 128 /* tokens that meet at a dense matrix */
 
-/* Measure with threads what the shape's types need, in a few seconds; drive is left alone. ram:
- * read rate of memory to assume, bytes per second (kernels then count as bound by it), 0: measure.
- */
-int forecast_measure(const struct forecast_shape *s, int threads, double ram,
+/* Measure with threads what the shape's types need, in a few seconds; drive and load are left
+ * alone. in_memory: bytes of weights that will be: what the CPU's caches hold of few is read from
+ * there. ram: read rate of memory to assume, bytes per second (kernels then count as bound by it),
+ * 0: measure. */
+int forecast_measure(const struct forecast_shape *s, int threads, uint64_t in_memory, double ram,
                      struct forecast_rates *out, struct sl_err *err);
 
 struct forecast_run {
     uint64_t cache_bytes; /* of experts; at least the bank: resident */
     bool streamed;
+    double reach;  /* share of a layer's experts that a batch of the prompt reaches; <=0:
+                      forecast_reach */
     double hit;    /* share of a decoded token's experts in the cache; <0: forecast_hit */
     int in_flight; /* reads under way at most; 0: no bound */
     int parts;     /* reads per expert */
     int n_prompt, ubatch;
     uint64_t kv_bytes;    /* of one token */
     uint64_t batch_bytes; /* buffers of a batch of ubatch tokens */
-    uint64_t load_bytes;  /* of weights that every token needs */
+    uint64_t load_bytes;  /* of weights that every token needs, */
+    uint64_t embd_bytes;  /* and of these what comes before anything is computed */
     bool load_behind;     /* read while the prompt is evaluated, not before */
 };
 struct forecast {

@@ -13,11 +13,9 @@
 #include "base/err.h"
 #include "bench/drive.h"
 #include "io/drives.h"
-#include "telemetry/replay.h"
 
 #define DRIVE_SECONDS 1.0
-#define DENSE_REQUEST                                                                              \
-    ((uint64_t)4 << 20) /* bytes; models without experts are read in such pieces */
+#define LOAD_PIECE    ((uint64_t)4 << 20) /* bytes; weights are loaded in such pieces at most */
 
 static struct opt_row rows[OPTS_MAX_ROWS];
 
@@ -73,23 +71,30 @@ static void on_note(void *user, const char *line)
 
 /* ---- Rates ---- */
 
-/* The rate with all reads in flight, and the time of one that is alone. */
-static int probe_file(const struct plan *p, const char *path, uint64_t request, double seconds,
-                      double *rate, double *latency, struct sl_err *err)
+/* Sizes of reads, bytes: of an expert's matrix, and of weights that are loaded. */
+struct requests {
+    uint64_t expert, load;
+};
+
+/* Bytes per second of both with all reads in flight, and seconds of an expert's that is alone. */
+static int probe_file(const struct plan *p, const char *path, const struct requests *req,
+                      struct forecast_rates *out, struct sl_err *err)
 {
     struct io_file *f;
-    double many, one;
+    double many, one, load;
+    const int in_flight = (int)p->args->run.io_threads;
     int rc = io_file_open(path, p->args->run.odirect != 0, &f, err);
     if (rc < 0)
         return rc;
-    rc = bench_probe_drive(f, request, (int)p->args->run.io_threads, 0.7 * seconds, &many, err);
+    rc = bench_probe_drive(f, req->expert, in_flight, 0.6 * DRIVE_SECONDS, &many, err);
     if (rc == SL_OK)
-        rc = bench_probe_drive(f, request, 1, 0.3 * seconds, &one, err);
+        rc = bench_probe_drive(f, req->expert, 1, 0.3 * DRIVE_SECONDS, &one, err);
+    if (rc == SL_OK)
+        rc = bench_probe_drive(f, req->load, in_flight, 0.3 * DRIVE_SECONDS, &load, err);
     io_file_close(&f);
-    if (rc == SL_OK) {
-        *rate = many * 1e9;
-        *latency = (double)request / (one * 1e9);
-    }
+    if (rc == SL_OK)
+        *out = (struct forecast_rates){
+            .drive = many * 1e9, .load = load * 1e9, .latency = (double)req->expert / (one * 1e9)};
     return rc;
 }
 
@@ -117,59 +122,52 @@ static int find_drives(const struct gguf *g, struct part_drives *out, struct sl_
     return SL_OK;
 }
 
-/* Reads of the size of an expert's matrix, as a run would make them, from each drive. Layers come
- * one after the other and most lie on one drive each, so times add up. */
+static struct requests choose_requests(const struct plan *p)
+{
+    const struct plan_tensors *t = &p->tensors;
+    const uint64_t parts = (uint64_t)p->shape.n_layer * (uint64_t)p->shape.n_expert * 3;
+    const int n = t->n_dense + (p->plan.streamed ? 0 : t->n_bank);
+    const uint64_t mean = n > 0 ? p->plan.dense_bytes / (uint64_t)n : LOAD_PIECE;
+    struct requests r = {.load = mean < LOAD_PIECE ? mean : LOAD_PIECE};
+    r.expert = parts ? p->info.expert_bytes / parts : r.load;
+    return r;
+}
+
+/* Reads as a run would make them, from each drive. Layers come one after the other and most lie on
+ * one drive each, so times add up. */
 static int measure_drive(struct plan *p, const struct gguf *g, struct sl_err *err)
 {
-    const uint64_t parts = (uint64_t)p->shape.n_layer * (uint64_t)p->shape.n_expert * 3;
-    const uint64_t request = parts ? p->info.expert_bytes / parts : DENSE_REQUEST;
+    const struct requests req = choose_requests(p);
     struct part_drives d;
-    double bytes = 0, seconds = 0, latency = 0;
-    p->rates.drive = p->args->drive * 1e9;
+    double bytes = 0, seconds = 0, load_s = 0, latency = 0;
+    p->rates.drive = p->rates.load = p->args->drive * 1e9;
     if (p->rates.drive > 0)
         return SL_OK;
     int rc = find_drives(g, &d, err);
     for (int i = 0; rc == SL_OK && i < d.drives.n; i++) {
-        double rate = 0, alone = 0;
-        rc = probe_file(p, gguf_shard_path(g, d.largest[i]), request, DRIVE_SECONDS, &rate, &alone,
-                        err);
+        const double part = (double)d.bytes[i];
+        struct forecast_rates r = {0};
+        rc = probe_file(p, gguf_shard_path(g, d.largest[i]), &req, &r, err);
         if (rc == SL_E_UNSUPPORTED) { /* files in memory, or tiny ones: no rate is known */
             rc = SL_OK;
             continue;
         }
-        bytes += (double)d.bytes[i];
-        seconds += rc == SL_OK ? (double)d.bytes[i] / rate : 0;
-        latency += (double)d.bytes[i] * alone;
+        if (rc == SL_OK) {
+            bytes += part;
+            seconds += part / r.drive;
+            load_s += part / r.load;
+            latency += part * r.latency;
+        }
     }
     if (rc == SL_OK && bytes > 0) {
         p->rates.drive = bytes / seconds;
+        p->rates.load = bytes / load_s;
         p->rates.latency = latency / bytes;
     }
     return rc;
 }
 
 /* ---- Estimate ---- */
-
-/* By share of the bank: the recording may be of a file whose experts have other types. */
-static int recorded_hit(const struct plan *p, uint64_t cache, double *hit, struct sl_err *err)
-{
-    struct replay_result r;
-    *hit = -1;
-    if (!p->trace)
-        return SL_OK;
-    double bank = 0;
-    for (int i = 0; i < p->trace->n_layers; i++)
-        bank += (double)p->trace->expert_bytes[i] * p->trace->n_experts;
-    const double budget = (double)cache / (double)p->info.expert_bytes * bank;
-    int rc = replay_run(p->trace, NULL, (uint64_t)budget, &r, err);
-    if (rc == SL_E_BUDGET) { /* smaller than the recorded model can have: as good as none */
-        *hit = 0;
-        return SL_OK;
-    }
-    if (rc == SL_OK && r.hits + r.misses > 0)
-        *hit = (double)r.hits / (double)(r.hits + r.misses);
-    return rc;
-}
 
 static int estimate(const struct plan *p, uint64_t cache, struct forecast *out, struct sl_err *err)
 {
@@ -183,8 +181,12 @@ static int estimate(const struct plan *p, uint64_t cache, struct forecast *out, 
                                .ubatch = e->ubatch > 0 ? e->ubatch : 1,
                                .kv_bytes = e->n_ctx > 0 ? e->kv_bytes / (uint64_t)e->n_ctx : 0,
                                .load_bytes = e->dense_bytes,
+                               .embd_bytes = e->row_stream ? 0 : p->tensors.embd_bytes,
                                .load_behind = e->load_behind};
-    int rc = recorded_hit(p, cache, &run.hit, err);
+    const int width = run.n_prompt < run.ubatch ? run.n_prompt : run.ubatch;
+    int rc = plan_recorded_hit(p, cache, &run.hit, err);
+    if (rc == SL_OK)
+        rc = plan_recorded_reach(p, width, &run.reach, err);
     if (rc == SL_OK)
         forecast_make(&p->shape, &p->rates, &run, out);
     if (!(p->rates.drive > 0)) {
@@ -287,7 +289,7 @@ static int read_inputs(struct plan *p, struct sl_err *err)
     int rc = gguf_open(p->path, &g, err);
     if (rc < 0)
         return rc;
-    plan_read_shape(g, p->info.n_expert_run, &p->shape);
+    plan_read_shape(g, p->info.n_expert_run, &p->shape, &p->tensors);
     rc = measure_drive(p, g, err);
     gguf_close(&g);
     if (rc == SL_OK && p->args->trace)
@@ -313,7 +315,8 @@ static int make_plan(struct plan *p, struct sl_err *err)
     if (rc == SL_OK)
         rc = read_inputs(p, err);
     if (rc == SL_OK)
-        rc = forecast_measure(&p->shape, p->plan.threads, p->args->ram * 1e9, &p->rates, err);
+        rc = forecast_measure(&p->shape, p->plan.threads, p->plan.dense_bytes + p->plan.cache_bytes,
+                              p->args->ram * 1e9, &p->rates, err);
     if (rc == SL_OK)
         rc = estimate(p, p->plan.cache_bytes, &p->forecast, err);
     if (rc == SL_OK && p->plan.streamed)

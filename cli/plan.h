@@ -18,6 +18,13 @@ struct plan_args {
 #define PLAN_SIZES 24
 #define PLAN_WAYS  8
 
+/* Matrices of a file: those that every token needs, embeddings and head among them, and those of
+ * experts, all of a layer in one. */
+struct plan_tensors {
+    int n_dense, n_bank;
+    uint64_t embd_bytes;
+};
+
 /* A change of options with which it fits. */
 struct plan_way {
     char flags[96];
@@ -32,6 +39,7 @@ struct plan {
     struct sl_engine_plan plan;
     struct trace *trace; /* NULL: none */
     struct forecast_shape shape;
+    struct plan_tensors tensors;
     struct forecast_rates rates;
     struct forecast forecast;   /* with the planned cache */
     uint64_t sizes[PLAN_SIZES]; /* of other caches, rising */
@@ -44,7 +52,12 @@ struct plan {
 };
 
 /* top_k: experts per token of the run. */
-void plan_read_shape(const struct gguf *g, int top_k, struct forecast_shape *out);
+void plan_read_shape(const struct gguf *g, int top_k, struct forecast_shape *out,
+                     struct plan_tensors *tensors);
+/* Of a decoded token's experts, those found in a cache of so many bytes; of a layer's, those that
+ * n_tokens of a prompt reach. Below 0: there is no recording. */
+int plan_recorded_hit(const struct plan *p, uint64_t cache, double *hit, struct sl_err *err);
+int plan_recorded_reach(const struct plan *p, int n_tokens, double *reach, struct sl_err *err);
 /* To standard output. */
 void plan_print(const struct plan *p);
 void plan_print_json(const struct plan *p);

@@ -38,9 +38,11 @@ static void read_attention(const struct gguf *g, struct forecast_shape *out)
     out->attention_macs = 2.0 * (double)blocks * (double)heads * (double)dim;
 }
 
-void plan_read_shape(const struct gguf *g, int top_k, struct forecast_shape *out)
+void plan_read_shape(const struct gguf *g, int top_k, struct forecast_shape *out,
+                     struct plan_tensors *tensors)
 {
     memset(out, 0, sizeof *out);
+    *tensors = (struct plan_tensors){0};
     const struct gguf_tensor *head = gguf_find_tensor(g, "output.weight");
     const struct gguf_tensor *embd = gguf_find_tensor(g, "token_embd.weight");
     int routers = 0;
@@ -51,10 +53,13 @@ void plan_read_shape(const struct gguf *g, int top_k, struct forecast_shape *out
             continue;
         const bool expert = ends_with(t->name, "_exps.weight");
         add_tensor(expert ? &out->bank : &out->layers, t);
+        (*(expert ? &tensors->n_bank : &tensors->n_dense))++;
         if (expert && t->dims[2] > n_expert)
             n_expert = t->dims[2];
         routers += ends_with(t->name, "ffn_gate_inp.weight");
     }
+    tensors->n_dense += (embd != NULL) + (head != NULL);
+    tensors->embd_bytes = embd ? embd->bytes : 0;
     if (!head)
         head = embd;
     if (head && head->type < QT_COUNT)
