@@ -9,28 +9,34 @@
 /* Spans are counted first and listed then, by the same visits. */
 struct visit {
     const struct model *m;
+    size_t align;      /* of windows: what suits every file, since one lies behind the other */
     struct span *list; /* NULL: only count */
     int n;
     uint64_t bytes, window_bytes;
 };
 
-static size_t span_align(const struct span *s)
+static struct visit begin(const struct model *m, struct span *list)
 {
-    return s->file ? io_file_align(s->file) : mem_page_size();
+    struct visit v = {.m = m, .align = mem_page_size(), .list = list};
+    for (int i = 0; i < m->n_files; i++)
+        if (io_file_align(m->files[i]) > v.align)
+            v.align = io_file_align(m->files[i]);
+    return v;
 }
 
 uint64_t spans_window_begin(const struct span *s)
 {
-    return size_down(s->offset, span_align(s));
+    return size_down(s->offset, s->align);
 }
 
 uint64_t spans_window_bytes(const struct span *s)
 {
-    return size_up(s->offset + s->bytes, span_align(s)) - spans_window_begin(s);
+    return size_up(s->offset + s->bytes, s->align) - spans_window_begin(s);
 }
 
-static void visit_span(struct visit *v, const struct span *s)
+static void visit_span(struct visit *v, struct span *s)
 {
+    s->align = v->align;
     v->bytes += s->bytes;
     v->window_bytes += spans_window_bytes(s);
     if (v->list)
@@ -85,21 +91,21 @@ static void visit_experts(struct visit *v)
 
 uint64_t model_dense_bytes(const struct model *m)
 {
-    struct visit v = {.m = m};
+    struct visit v = begin(m, NULL);
     visit_dense(&v);
     return v.window_bytes + m->vector_floats * sizeof(float);
 }
 
 uint64_t model_expert_bytes(const struct model *m)
 {
-    struct visit v = {.m = m};
+    struct visit v = begin(m, NULL);
     visit_experts(&v);
     return v.bytes;
 }
 
 uint64_t model_expert_room(const struct model *m)
 {
-    struct visit v = {.m = m};
+    struct visit v = begin(m, NULL);
     visit_experts(&v);
     return v.window_bytes;
 }
@@ -116,7 +122,7 @@ static int compare_spans(const void *a, const void *b)
 
 int spans_list(const struct model *m, bool experts, struct span_list *out, struct sl_err *err)
 {
-    struct visit v = {.m = m};
+    struct visit v = begin(m, NULL);
     visit_dense(&v);
     if (experts)
         visit_experts(&v);
@@ -124,7 +130,7 @@ int spans_list(const struct model *m, bool experts, struct span_list *out, struc
     out->span = mem_calloc((size_t)v.n, sizeof *out->span);
     if (!out->span)
         return err_set(err, SL_E_MEM, "model", "no memory to load");
-    v = (struct visit){.m = m, .list = out->span};
+    v = begin(m, out->span);
     visit_dense(&v);
     if (experts)
         visit_experts(&v);

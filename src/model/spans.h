@@ -14,6 +14,7 @@ struct span {
     int nth;              /* of the model's files */
     int block;            /* -1: embeddings; n_layer: output head */
     uint64_t offset, bytes;
+    size_t align; /* of the window in its file and in memory, the same of all spans */
     const uint8_t **data;
     uint8_t *window; /* where the window begins in memory; the loader's */
     int drive;       /* the loader's */

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "io/fake.h"
+#include "io/syscalls.h"
 #include "support/drives.h"
 #include "support/fixtures.h"
 #include "support/ggufsplit.h"
@@ -166,6 +167,40 @@ static void test_any_engine(void **state)
     }
 }
 
+/* Drives that want direct reads aligned differently, one of them coarsely. */
+static int n_opened;
+
+static void claim_align(int fd, struct io_dio_info *out)
+{
+    io_real_syscalls.dio_info(fd, out);
+    if (n_opened++ % 2 == 1) {
+        out->known = true;
+        out->mem = out->offset = (uint32_t)64 << 10;
+    }
+}
+
+static void test_alignments(void **state)
+{
+    (void)state;
+    struct io_syscalls calls = io_real_syscalls;
+    calls.dio_info = claim_align;
+    io_syscalls_replace(&calls);
+    for (int i = 0; i < 2 * 2; i++) {
+        struct sl_engine_options o = options(i % 2 == 1);
+        struct sl_engine *e;
+        struct sl_session *s;
+        uint64_t before = mem_now();
+        n_opened = 0;
+        o.load_behind = i >= 2;
+        open_both(split, &o, NULL, &e, &s);
+        evaluate_all(s);
+        assert_true(mem_now() - before <= e->plan.total_bytes);
+        sl_session_close(&s);
+        sl_engine_close(&e);
+    }
+    io_syscalls_replace(NULL);
+}
+
 /* The n-th read fails or stops short. Vectors are read before sl_engine_open returns; what fails
  * behind is told by every evaluation. Returns how many reads there are. */
 static int64_t break_each(const char *path, bool streamed, bool is_short, int *n_behind)
@@ -314,6 +349,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_order),
         cmocka_unit_test(test_any_engine),
+        cmocka_unit_test(test_alignments),
         cmocka_unit_test(test_reads_fail),
         cmocka_unit_test(test_closing_early),
         cmocka_unit_test(test_another_budget_first),

@@ -337,9 +337,10 @@ static void test_no_memory(void **state)
 {
     (void)state;
     uint64_t before = mem_now();
-    for (int streamed = 0; streamed < 2; streamed++) {
+    for (int i = 0; i < 4; i++) {
         struct sl_engine_options o = options(model->topk, 4);
-        if (!streamed) {
+        o.load_behind = i >= 2;
+        if (i % 2 == 0) {
             o.stream = SL_STREAM_OFF;
             o.cache_slots = SL_CACHE_UNSET;
         }

@@ -73,6 +73,7 @@ static struct sl_engine_options draw_options(const struct subject *m)
     o.two_wave = below(3) == 0;
     o.load_all = below(5) == 0;
     o.row_stream = below(3) == 0;
+    o.load_behind = below(2);
     if (o.overlap && o.io_engine != SL_IO_PLAIN && o.cache_slots > 0 && !o.load_all) {
         o.prefetch = below(3);
         o.predict_prefetch = below(2);
@@ -167,12 +168,22 @@ static void act(struct history *h)
     }
 }
 
+/* Reads of weights do not fail here: nothing comes after that. They are the first of the reader, or
+ * come from the second that is made. */
+struct drive {
+    struct io_fake_script experts;
+    int n_made;
+};
+
 static int make_fake(void *user, int in_flight, struct io_reader **out, struct sl_err *err)
 {
-    return io_fake_create(user, in_flight, out, err);
+    struct drive *d = user;
+    struct io_fake_script script = d->experts;
+    if (d->n_made++ > 0)
+        script.fail_every = 0;
+    return io_fake_create(&script, in_flight, out, err);
 }
 
-/* Reads of the dense weights, which do not fail here. */
 static int64_t count_load(const struct subject *m, const struct sl_engine_options *o)
 {
     struct sl_engine *e;
@@ -189,16 +200,17 @@ static void run_history(struct history *sum)
 {
     struct history h = {.m = &subjects[below(MODELS)]};
     struct sl_engine_options o = draw_options(h.m);
-    struct io_fake_script script = {.order = below(3), .seed = seed, .fail_at = -1, .short_at = -1};
-    const struct engine_reader source = {make_fake, &script};
+    struct drive d = {{.order = below(3), .seed = seed, .fail_at = -1, .short_at = -1}, 0};
+    struct io_fake_script *script = &d.experts;
+    const struct engine_reader source = {make_fake, &d};
     bool fake = below(2);
     struct sl_err err;
     uint64_t before = mem_now();
     if (fake) {
-        script.delay_s = below(3) ? 0 : 1e-5;
-        script.fail_every = below(2) ? 0 : 5 + below(60);
-        script.first = script.fail_every ? count_load(h.m, &o) : 0;
-        h.fails = script.fail_every > 0;
+        script->delay_s = below(3) ? 0 : 1e-5;
+        script->fail_every = below(2) ? 0 : 5 + below(60);
+        script->first = script->fail_every ? count_load(h.m, &o) : 0;
+        h.fails = script->fail_every > 0;
     }
     int rc = engine_open_with(h.m->path, &o, fake ? &source : NULL, &h.e, &err);
     if (rc != 0)
