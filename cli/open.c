@@ -29,9 +29,25 @@ static void on_load(void *user, uint64_t done, uint64_t total)
         events_tell_load(p->events, done, total);
 }
 
+static struct progress progress; /* the engine keeps it */
+
+/* What is printed next stands on a line of its own. */
+static void clear_bar(struct progress *p)
+{
+    if (p->bar && p->shown >= 0 && p->shown < 100)
+        fprintf(stderr, "\r\033[K");
+}
+
+void open_end_bar(void)
+{
+    clear_bar(&progress);
+    progress.bar = false;
+}
+
 static void on_note(void *user, const char *line)
 {
     struct progress *p = user;
+    clear_bar(p);
     fprintf(stderr, "note: %s\n", line);
     if (p->events != NULL)
         events_tell_note(p->events, line);
@@ -45,21 +61,14 @@ static void on_cache_change(void *user, const struct sl_cache_change *c)
                                       [SL_CACHE_OVER] = "there is memory again"};
     struct progress *p = user;
     const double mib = 1048576.0;
-    if (c->why != SL_CACHE_ASKED)
+    if (c->why != SL_CACHE_ASKED) {
+        clear_bar(p);
         fprintf(stderr, "note: expert cache %.0f -> %.0f MiB: %s (%.0f MiB are available)\n",
                 (double)c->from_bytes / mib, (double)c->to_bytes / mib, why[c->why],
                 (double)c->available_bytes / mib);
+    }
     if (p->events != NULL)
         events_tell_cache(p->events, c, why[c->why]);
-}
-
-static struct progress progress; /* the engine keeps it */
-
-void open_end_bar(void)
-{
-    if (progress.bar && progress.shown >= 0 && progress.shown < 100)
-        fprintf(stderr, "\r\033[K");
-    progress.bar = false;
 }
 
 int open_engine(const struct run_args *a, struct events *v, struct sl_engine **out,

@@ -15,8 +15,8 @@ int open_find_path(const char *named, const char **out, struct sl_err *err);
  * standard error, and as events to v unless it is NULL. Once per process. */
 int open_engine(const struct run_args *a, struct events *v, struct sl_engine **out,
                 struct sl_err *err);
-/* Weights may be loaded behind the first evaluation, with a bar on the terminal: what is printed
- * next, an error say, stands on a line of its own. */
+/* Weights may be loaded behind the first evaluation, with a bar on the terminal: it ends, and what
+ * is printed next, an error say, stands on a line of its own. */
 void open_end_bar(void);
 
 /* The model of a command whose operand, or -m (given), or else the environment or the default names

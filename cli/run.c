@@ -252,6 +252,7 @@ static int finish(struct run *r, int rc, struct sl_err *err)
         rc = run_out_commit(r->out, r->gen.ids, r->gen.n_ids, err);
     if (rc != SL_OK && rc != SL_E_CANCELLED)
         return rc;
+    open_end_bar(); /* cancelled while weights were loaded */
     int rc2 = print_report(r, &late);
     if (rc != SL_OK || rc2 == SL_OK)
         return rc;

@@ -191,9 +191,11 @@ int forward_need_block(struct forward *f, int block, struct sl_err *err)
 {
     if (!f->m->loading)
         return 0;
-    double t0 = clock_now();
-    int rc = model_wait_block(f->m, block, err);
-    f->load_wait_s += clock_now() - t0;
+    bool waits = !model_has_block(f->m, block);
+    double t0 = waits ? clock_now() : 0;
+    int rc = model_wait_block(f->m, block, f->cancel, err);
+    if (waits)
+        f->load_wait_s += clock_now() - t0;
     return rc;
 }
 

@@ -84,9 +84,10 @@ int model_load(struct model *m, const struct load_options *opt, struct sl_err *e
     return rc;
 }
 
-int model_wait_block(const struct model *m, int block, struct sl_err *err)
+int model_wait_block(const struct model *m, int block, const _Atomic int *cancel,
+                     struct sl_err *err)
 {
-    return m->loading ? loading_wait(m->loading, block, err) : 0;
+    return m->loading ? loading_wait(m->loading, block, cancel, err) : 0;
 }
 
 bool model_has_block(const struct model *m, int block)

@@ -240,7 +240,9 @@ int loading_run_behind(struct loading *ld, struct sl_err *err)
         return 0;
     ld->behind = false;
     ld->wanted = ld->n_blocks;
-    return read_here(ld, err);
+    int rc = read_here(ld, err);
+    io_reader_destroy(&ld->opt.reader);
+    return rc;
 }
 
 void loading_end(struct loading **pld)
@@ -270,7 +272,7 @@ bool loading_has(const struct loading *ld, int block)
 }
 
 /* The caller's thread tells how far it is: nobody else calls the program's functions. */
-int loading_wait(struct loading *ld, int block, struct sl_err *err)
+int loading_wait(struct loading *ld, int block, const _Atomic int *cancel, struct sl_err *err)
 {
     if (!ld->behind)
         return 0;
@@ -279,7 +281,7 @@ int loading_wait(struct loading *ld, int block, struct sl_err *err)
     if (loading_has(ld, ld->n_blocks - 2) && ld->told == ld->list.window_bytes)
         return 0;
     pthread_mutex_lock(&ld->lock);
-    bool has;
+    bool has, cancelled;
     for (;;) {
         has = loading_has(ld, block);
         if (ld->told != ld->done) {
@@ -290,13 +292,16 @@ int loading_wait(struct loading *ld, int block, struct sl_err *err)
             pthread_mutex_lock(&ld->lock);
             continue;
         }
-        if (has || atomic_load(&ld->over))
+        cancelled = !has && cancel && atomic_load(cancel);
+        if (has || cancelled || atomic_load(&ld->over))
             break;
         pthread_cond_wait(&ld->moved, &ld->lock);
     }
     pthread_mutex_unlock(&ld->lock);
     if (has)
         return 0;
+    if (cancelled)
+        return err_set(err, SL_E_CANCELLED, "session", "cancelled");
     if (ld->err.code == 0)
         return err_set(err, SL_E_INTERNAL, "model", "the weights are no longer being loaded");
     if (err)

@@ -15,7 +15,8 @@ int loading_begin(struct model *m, const struct load_options *opt, struct span_l
 int loading_run(struct loading *ld, struct sl_err *err);
 /* Read on a thread of its own; where none can be had, as loading_run. */
 int loading_run_behind(struct loading *ld, struct sl_err *err);
-int loading_wait(struct loading *ld, int block, struct sl_err *err);
+/* As model_wait_block. */
+int loading_wait(struct loading *ld, int block, const _Atomic int *cancel, struct sl_err *err);
 bool loading_has(const struct loading *ld, int block);
 /* Begins no more reads and waits for those under way. */
 void loading_end(struct loading **ld);

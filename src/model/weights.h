@@ -108,9 +108,11 @@ struct load_options {
 };
 int model_load(struct model *m, const struct load_options *opt, struct sl_err *err);
 /* While a model is loaded behind: wait until a block's matrices are in memory, with those of the
- * blocks before; -1: the embeddings, n_layer: the output head. Fails as the reads did. By one
- * thread at a time. */
-int model_wait_block(const struct model *m, int block, struct sl_err *err);
+ * blocks before; -1: the embeddings, n_layer: the output head. Fails as the reads did, and with
+ * SL_E_CANCELLED when *cancel (NULL: nobody cancels) is not 0, at the latest with the next read
+ * that ends. By one thread at a time. */
+int model_wait_block(const struct model *m, int block, const _Atomic int *cancel,
+                     struct sl_err *err);
 bool model_has_block(const struct model *m, int block);
 /* Nothing is read any more. Before the pointers are used again: only after all blocks came. */
 void model_end_loading(struct model *m);
