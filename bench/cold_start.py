@@ -9,8 +9,8 @@ Before each run a process touches --touch-mb MiB of memory, as much as the run t
 exits: a virtual machine gives free pages back to its host, and their first touch then costs up to 2 s per GB, which is no
 part of what is measured (0 leaves that out). Allowed are --fixed seconds and --factor times what the drive needs for the dense
 weights and the experts that the prompt read, at the mean of its rates before and after the run. Columns: seconds from the start of
-the process until the weights are loaded and until the prompt is evaluated, from whose last position the first token is drawn
-at once. Exit status 1 when a median is above what is allowed."""
+the process until the engine is open (with --no-load-behind in --flags: until the weights are loaded) and until the prompt is
+evaluated, from whose last position the first token is drawn at once. Exit status 1 when a median is above what is allowed."""
 import argparse
 import json
 import mmap
@@ -45,7 +45,7 @@ def touch(n_bytes):
 
 
 def start(a, sluice, n_prompt):
-    """Seconds until loaded, until the prompt was evaluated; bytes of dense weights and of experts that it read."""
+    """Seconds until the engine was open, until the prompt was evaluated; bytes of dense weights and of experts that it read."""
     ids = ",".join(str(1000 + 7 * i % 30000) for i in range(n_prompt))
     command = shlex.split(a.wrap) + [sluice, "run", "-m", a.model, "--token-ids", ids, "-n", "1", "--progress"]
     begin = time.monotonic()
@@ -68,9 +68,9 @@ def measure(a, sluice, n_prompt):
         touch(a.touch_mb << 20)
     if a.between:
         subprocess.run(a.between, shell=True, check=True)
-    loaded, first, n_bytes = start(a, sluice, n_prompt)
+    opened, first, n_bytes = start(a, sluice, n_prompt)
     rate = (before + drive_rate(sluice, a.model, seconds=a.seconds)) / 2 * 1e9
-    return {"loaded": loaded, "first": first, "allowed": a.fixed + a.factor * n_bytes / rate, "gb": n_bytes / 1e9,
+    return {"opened": opened, "first": first, "allowed": a.fixed + a.factor * n_bytes / rate, "gb": n_bytes / 1e9,
             "rate": rate / 1e9}
 
 
@@ -94,7 +94,7 @@ def main():
     for i in range(a.runs):
         for n, s in cells if i % 2 == 0 else reversed(cells):
             rows[n, s].append(measure(a, s, n))
-    print("| program | prompt | read GB | drive GB/s | loaded s | first token s | allowed s | first / allowed |")
+    print("| program | prompt | read GB | drive GB/s | open s | first token s | allowed s | first / allowed |")
     print("|" + " --- |" * 8)
     good = True
     for (n, s), r in rows.items():
@@ -102,7 +102,7 @@ def main():
             return ", ".join(f"{x[key]:.{digits}f}" for x in r)
         ratio = statistics.median(x["first"] / x["allowed"] for x in r)
         good = good and statistics.median(x["first"] - x["allowed"] for x in r) <= 0
-        print(f"| {os.path.relpath(s)} | {n} | {r[0]['gb']:.2f} | {all_of('rate')} | {all_of('loaded')} | {all_of('first')} | "
+        print(f"| {os.path.relpath(s)} | {n} | {r[0]['gb']:.2f} | {all_of('rate')} | {all_of('opened')} | {all_of('first')} | "
               f"{all_of('allowed')} | {ratio:.2f} |")
     return 0 if good else 1
 

@@ -333,8 +333,8 @@ def test_cold_start(program):
         t = tables(p.stdout)
         check(p.returncode == 0 and len(t) == 1 and [r[1] for r in t[0][2:]] == ["1", "9"], f"cold_start: {p}")
         for row in t[0][2:]:
-            rate, loaded, first, allowed = ([float(x) for x in row[i].split(", ")] for i in (3, 4, 5, 6))
-            check(len(rate) == 2 and all(0 < x <= y for x, y in zip(loaded, first)), f"cold_start: {row}")
+            rate, opened, first, allowed = ([float(x) for x in row[i].split(", ")] for i in (3, 4, 5, 6))
+            check(len(rate) == 2 and all(0 < x <= y for x, y in zip(opened, first)), f"cold_start: {row}")
             check(all(1000 <= x < 1000 + 1.15 * (float(row[2]) + 0.005) / (r - 0.005) + 0.005 for x, r in zip(allowed, rate)),
                   f"cold_start: {row}")
         p = subprocess.run(command + ["--fixed=-1000"], capture_output=True, text=True, timeout=240, check=False)
