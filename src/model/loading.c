@@ -284,7 +284,8 @@ int loading_wait(struct loading *ld, int block, const _Atomic int *cancel, struc
     bool has, cancelled;
     for (;;) {
         has = loading_has(ld, block);
-        if (ld->told != ld->done) {
+        cancelled = !has && cancel && atomic_load(cancel);
+        if (ld->told != ld->done && !cancelled) {
             ld->told = ld->done;
             pthread_mutex_unlock(&ld->lock);
             if (ld->opt.on_load)
@@ -292,7 +293,6 @@ int loading_wait(struct loading *ld, int block, const _Atomic int *cancel, struc
             pthread_mutex_lock(&ld->lock);
             continue;
         }
-        cancelled = !has && cancel && atomic_load(cancel);
         if (has || cancelled || atomic_load(&ld->over))
             break;
         pthread_cond_wait(&ld->moved, &ld->lock);
