@@ -191,7 +191,9 @@ static void prompt(const struct forecast_shape *s, const struct forecast_rates *
         read_s += out->load_s;
     }
     /* The first block has nothing to compute while it is read, the last nothing to read. */
-    out->prompt_s = fmax(compute + first_read_s, read_s > 0 ? read_s + compute / blocks : 0);
+    out->prompt_s = fmax(compute + first_read_s, read_s > 0 ? read_s + compute / blocks : 0) +
+                    (run->load_behind ? FORECAST_BEHIND_S : 0) +
+                    (run->streamed ? FORECAST_STREAM_S : 0);
 }
 
 void forecast_make(const struct forecast_shape *s, const struct forecast_rates *r,

@@ -76,6 +76,10 @@ struct forecast {
     double prompt_bytes;     /* experts read by the prompt */
     double prompt_s, load_s; /* load_s: in prompt_s with load_behind, else before it */
 };
+/* In prompt_s, once each, as measured on models of a few MiB: the loader's thread, its reader and
+ * what its reads begin with; threads that begin to touch the cache's memory beside a prompt. */
+#define FORECAST_BEHIND_S 1.5e-3
+#define FORECAST_STREAM_S 1.5e-3
 void forecast_make(const struct forecast_shape *s, const struct forecast_rates *r,
                    const struct forecast_run *run, struct forecast *out);
 
