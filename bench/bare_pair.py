@@ -15,9 +15,7 @@ import random
 import statistics
 import sys
 
-from programs import execute, execute_json
-
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+from programs import ROOT, execute, execute_json
 
 
 def bring_in(path, how, step):

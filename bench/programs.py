@@ -1,14 +1,19 @@
 """What the measuring programs of this folder share: running others, and the rates of this machine."""
+import importlib.util
 import json
+import os
 import shlex
 import subprocess
 import sys
 
 
-def execute(command):
-    """The finished process; ends this one with the message of a program that failed."""
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def execute(command, given=None):
+    """The finished process, `given` its standard input; ends this one with the message of a program that failed."""
     command = [str(c) for c in command]
-    p = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    p = subprocess.run(command, input=given, capture_output=True, text=True, errors="replace", check=False)
     if p.returncode != 0:
         sys.exit(f"{shlex.join(command)}: {p.stderr.strip()}")
     return p
@@ -35,3 +40,23 @@ def kernel_rates(sluice, types, threads, *more):
     cache = {r["type"]: r["gb_s"] for r in bench["results"]
              if r["kernel"] == "gemv" and r["from"] == "cache" and r["threads"] == 1}
     return ram["gb_s_before"], ram["gb_s_after"], cache
+
+
+def layered_limit():
+    """The module tools/layered_limit.py."""
+    spec = importlib.util.spec_from_file_location("layered_limit", os.path.join(ROOT, "tools", "layered_limit.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def summary(path):
+    """The summary of a run's --csv; what is not known is not a number."""
+    end, out = False, {}
+    with open(path, encoding="utf-8") as f:
+        for line in f:
+            end = end or line.startswith("# summary")
+            if end and "=" in line:
+                key, value = line[2:].strip().split("=", 1)
+                out[key] = float(value) if value not in ("", '""') else float("nan")
+    return out

@@ -11,25 +11,15 @@ kernels and drive are measured before and after each run (--rates-every), in pro
 has the median over rounds and the range. A run during which memory or drive changed by more than --steady (10 %) is
 made again, at most twice, and counted."""
 import argparse
-import importlib.util
 import os
 import shlex
 import statistics
 import sys
 import tempfile
 
-from programs import drive_rate, execute, kernel_rates
+from programs import ROOT, drive_rate, execute, kernel_rates, layered_limit, summary
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 TYPES = ("Q4_K", "Q6_K")
-
-
-def load_limits():
-    spec = importlib.util.spec_from_file_location("layered_limit",
-                                                  os.path.join(HERE, "..", "tools", "layered_limit.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.limits
 
 
 def measure_rates(a):
@@ -37,17 +27,6 @@ def measure_rates(a):
     begin, end, cache = kernel_rates(a.sluice, TYPES, a.threads)
     return {"ram": (begin + end) / 2, "kernel": statistics.mean(cache.values()),
             "drive": drive_rate(a.sluice, a.model, a.in_flight)}
-
-
-def summary(path):
-    end, out = False, {}
-    with open(path, encoding="utf-8") as f:
-        for line in f:
-            end = end or line.startswith("# summary")
-            if end and "=" in line:
-                key, value = line[2:].strip().split("=", 1)
-                out[key] = float(value) if value not in ("", '""') else float("nan")
-    return out
 
 
 def one_run(a, cell, limits, before, measure_after):
@@ -109,7 +88,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     p.add_argument("--model", required=True)
     p.add_argument("--trace", help="recorded routing to follow; without it the model's own")
-    p.add_argument("--sluice", default=os.path.join(HERE, "..", "build", "cli", "sluice"))
+    p.add_argument("--sluice", default=os.path.join(ROOT, "build", "cli", "sluice"))
     p.add_argument("--caches", default="0,1000,2000,4000", help="MiB")
     p.add_argument("--engines", default="uring,threads")
     p.add_argument("--overlap", default="on,off")
@@ -128,7 +107,7 @@ def main():
     variants = [tuple(v.strip().split("=", 1)) for v in a.variants.split(";")]
     cells = [(int(c), e, o, v) for c in a.caches.split(",") for e in a.engines.split(",")
              for o in a.overlap.split(",") for v in variants]
-    results, repeated = measure(a, cells, load_limits())
+    results, repeated = measure(a, cells, layered_limit().limits)
     print_table(results)
     print(f"\n{repeated} runs were made again because rates moved by more than {100 * a.steady:.0f} %.")
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The measuring scripts: what they record and print, with recorded sensors, and what they refuse. Nothing about how
 fast anything is. One test per call: sensors, bench_run, ab, report, split_study,
-bare_pair, plan_check, cold_start, matrix."""
+bare_pair, reads_alone, plan_check, cold_start, matrix."""
 import argparse
 import csv
 import json
@@ -286,6 +286,79 @@ def test_bare_pair(program):
             p = subprocess.run([os.path.join(build, "bench", "bare_read"), *args], capture_output=True, text=True, timeout=60,
                                check=False)
             check(p.returncode != 0 and p.stderr and not p.stdout, f"{args}: {p}")
+
+
+# ---- bench/reads_alone.py ----
+
+TRACE = """kind,token,tokens,phase,layer,expert,file,offset,bytes,submit_s,done_s,demand,failed,dense_bytes,hit_bytes,\
+missed_bytes,expert_bytes
+read,2,,,0,5,0,0,4096,0,0,1,0,,,,
+block,2,3,0,0,,,,,,,,,9,0,9,9
+read,3,,,0,1,0,4096,4096,0,0,1,0,,,,
+read,3,,,0,2,1,8192,512,0,0,1,0,,,,
+read,3,,,0,3,1,8192,512,0,0,1,1,,,,
+block,3,1,1,0,,,,,,,,,9,0,9,9
+read,3,,,1,7,0,20480,8192,0,0,0,0,,,,
+block,3,1,1,1,,,,,,,,,9,0,9,9
+read,4,,,1,7,0,4096,4096,0,0,1,0,,,,
+block,4,1,1,1,,,,,,,,,9,0,9,9
+# summary
+# file=0 path="a \\"b\\".gguf"
+# file=1 path="c"
+"""
+
+
+def test_reads_alone(program):
+    build = os.path.dirname(os.path.dirname(program))
+    bare = os.path.join(build, "bench", "bare_reads")
+    if not os.path.exists(bare):
+        print("bare_reads is not built: no liburing")
+        sys.exit(77)
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "io.csv")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(TRACE)
+        code = "import json, sys, reads_alone as r; print(json.dumps([r.places(list(r.layered_limit().rows(sys.argv[1]))), " \
+               "r.paths(sys.argv[1])]))"
+        p = subprocess.run([sys.executable, "-B", "-c", code, path], capture_output=True, text=True, check=False, timeout=60,
+                           env=dict(os.environ, PYTHONPATH=os.path.join(ROOT, "bench")))
+        check(p.returncode == 0 and json.loads(p.stdout) == [
+            ["0 4096 4096\n1 8192 512\n\n0 20480 8192\n\n0 4096 4096\n", 2], ['a "b".gguf', "c"]], f"places: {p}")
+        model = os.path.join(d, "m.gguf")
+        shutil.copy(MODEL, model)
+        subprocess.run(["sync", model], check=True)
+        p = subprocess.run([bare, "1", model], input="0 0 4096\n", capture_output=True, text=True, timeout=60, check=False)
+        if "io_uring" in p.stderr: # a system without it
+            print(p.stderr)
+            sys.exit(77)
+        check_bare_reads(bare, model)
+        p = subprocess.run([sys.executable, "-B", os.path.join(ROOT, "bench", "reads_alone.py"), "--model", model, "--build",
+                            build, "--caches", "2", "--runs", "2", "--tokens", "5"], capture_output=True, text=True,
+                           timeout=240, check=False)
+        if "page cache" in p.stderr: # a drive that cannot be measured
+            print(p.stderr)
+            sys.exit(77)
+        t = tables(p.stdout)
+        check(p.returncode == 0 and len(t) == 1 and [r[:2] for r in t[0][2:]] == [["2", r] for r in ("1", "2", "median")],
+              f"reads_alone: {p}")
+        check(all(float(x) > 0 for r in t[0][2:] for x in r[6:8]), f"reads_alone: {p.stdout}")
+
+
+def check_bare_reads(bare, model):
+    def go(lines, *args):
+        return subprocess.run([bare, *args], input=lines, capture_output=True, text=True, timeout=60, check=False)
+    many = "".join(f"{i % 2} {4096 * i} {4096 * (1 + i % 3)}\n" + "\n" * (i % 5) for i in range(300))
+    for flight in ("1", "3", "256"):
+        p = go(many, flight, model, model)
+        check(p.returncode == 0 and p.stdout.split()[1] == str(300 * 2 * 4096), f"bare_reads {flight}: {p}")
+    end = os.path.getsize(model) // 4096 * 4096
+    check(go(f"0 {end} 7\n", "2", model).stdout.split()[1:2] == ["7"], "the end of a file")
+    for lines, args in (("", ["4", model]), ("\n", ["4", model]), ("0 0 0\n", ["4", model]), ("1 0 4096\n", ["4", model]),
+                        ("0 0\n", ["4", model]), ("0 0 4096 9\n", ["4", model]), ("0 -4096 4096\n", ["4", model]),
+                        ("0 1099511627776 4096\n", ["4", model]), ("0 0 4096\n", ["0", model]), ("0 0 4096\n", ["257", model]),
+                        ("0 0 4096\n", ["4"]), ("0 0 4096\n", ["4", model + "x"])):
+        p = go(lines, *args)
+        check(p.returncode != 0 and p.stderr and not p.stdout, f"bare_reads {args} {lines!r}: {p}")
 
 
 # ---- bench/plan_check.py ----
