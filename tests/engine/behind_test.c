@@ -138,6 +138,23 @@ int __wrap_pthread_join(pthread_t thread, void **result)
     return __real_pthread_join(thread, result);
 }
 
+/* What came from a reader after the first read that failed. */
+static struct broken {
+    const struct io_reader *reader;
+    int after;
+} broken;
+static pthread_mutex_t watching = PTHREAD_MUTEX_INITIALIZER;
+
+static void watch_failures(const struct io_reader *reader, const struct io_req *r)
+{
+    for (; r; r = r->next) {
+        if (broken.reader == reader)
+            broken.after++;
+        else if (r->err.code != 0 && !broken.reader)
+            broken.reader = reader;
+    }
+}
+
 struct io_req *__wrap_io_reader_reap(struct io_reader *r, bool wait);
 struct io_req *__real_io_reader_reap(struct io_reader *r, bool wait);
 
@@ -146,7 +163,11 @@ struct io_req *__wrap_io_reader_reap(struct io_reader *r, bool wait)
     if (hold.on && !pthread_equal(pthread_self(), progress.by) && hold.n_reaped++ == 1)
         while (sem_wait(&hold.told) != 0)
             ;
-    return __real_io_reader_reap(r, wait);
+    struct io_req *list = __real_io_reader_reap(r, wait);
+    pthread_mutex_lock(&watching);
+    watch_failures(r, list);
+    pthread_mutex_unlock(&watching);
+    return list;
 }
 
 static void begin_hold(void)
@@ -347,7 +368,8 @@ static void test_routers_ahead(void **state)
 
 /* The n-th read fails or stops short. Vectors are read before sl_engine_open returns; what fails
  * behind is told by every evaluation. Returns how many reads there are. */
-static int64_t break_each(const char *path, bool streamed, bool is_short, int *n_behind)
+static int64_t break_each(const char *path, int n_drives, bool streamed, bool is_short,
+                          int *n_behind)
 {
     int64_t at = 0;
     uint64_t before = mem_now();
@@ -363,6 +385,7 @@ static int64_t break_each(const char *path, bool streamed, bool is_short, int *n
         struct sl_session *s = NULL;
         struct sl_err err = {0}, again = {0};
         bool behind = false;
+        broken = (struct broken){0};
         rc = engine_open_with(path, &o, &source, &e, &err);
         if (rc == 0) {
             assert_int_equal(sl_session_open(e, &s, &err), 0);
@@ -386,6 +409,8 @@ static int64_t break_each(const char *path, bool streamed, bool is_short, int *n
         *n_behind += behind;
         sl_session_close(&s);
         sl_engine_close(&e);
+        /* what was with the reader, and no more */
+        assert_true(broken.after < 2 * o.io_threads * n_drives);
         assert_int_equal(mem_now(), before);
         assert_true(at < 10000);
     }
@@ -397,10 +422,10 @@ static void test_reads_fail(void **state)
     (void)state;
     for (int i = 0; i < 4; i++) {
         int n_behind = 0;
-        int64_t n = break_each(model->path, i % 2 == 1, i >= 2, &n_behind);
+        int64_t n = break_each(model->path, 1, i % 2 == 1, i >= 2, &n_behind);
         assert_true(n_behind > 10 && n > n_behind);
         drives_pretend(2);
-        assert_int_equal(break_each(split, i % 2 == 1, i >= 2, &n_behind), n);
+        assert_int_equal(break_each(split, 2, i % 2 == 1, i >= 2, &n_behind), n);
         drives_pretend(0);
     }
 }
