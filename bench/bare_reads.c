@@ -1,9 +1,10 @@
 /* bare_reads.c: the plainest program that makes the reads which a run has recorded, those of a
  * layer together, and computes nothing: what a run takes beyond them, this shows. One thread and
  * io_uring; it shares no code with what it is held against. Built where liburing is, never
- * installed. bare_reads IN_FLIGHT FILE... reads lines "file offset bytes" (file: 0 is the first)
- * from standard input, an empty line where everything before it must have arrived, and prints
- * seconds, bytes and "direct" or "buffered". bench/reads_alone.py alternates it with runs. */
+ * installed. bare_reads IN_FLIGHT MIB FILE... reads lines "file offset bytes" (file: 0 is the
+ * first) from standard input, an empty line where everything before it must have arrived, and
+ * prints seconds, bytes and "direct" or "buffered". bench/reads_alone.py alternates it with runs.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
@@ -22,6 +23,7 @@
 #define MAX_FLIGHT  256
 #define MOST_BYTES  ((uint64_t)1 << 30) /* of one read */
 #define LINE_LENGTH 128
+#define MOST_MIB    ((unsigned long)1 << 20)
 
 struct place {
     uint64_t offset;
@@ -34,8 +36,10 @@ static size_t n_places, room;
 static int fd[MAX_FILES], n_files;
 static bool direct = true;
 static struct io_uring ring;
-static uint8_t *memory, *idle[MAX_FLIGHT];
-static int n_idle;
+/* Buffers are used by turns, as those of a cache are: a drive may be faster into memory that the
+ * CPU's caches hold. */
+static uint8_t **idle;
+static size_t n_buffers, n_taken, n_back; /* taken, and back at the end of the queue, so far */
 
 static void fail(const char *what)
 {
@@ -97,18 +101,25 @@ static void open_file(const char *path)
     fd[n_files++] = f;
 }
 
-static void take_memory(size_t most, int in_flight)
+static void take_memory(size_t most, size_t in_flight, size_t bytes)
 {
     const size_t each = up(most, PAGE);
-    const size_t all = up(each * (size_t)in_flight, HUGE_PAGE);
-    if (posix_memalign((void **)&memory, HUGE_PAGE, all) != 0)
+    n_buffers = bytes / each > in_flight ? bytes / each : in_flight;
+    const size_t all = up(each * n_buffers, HUGE_PAGE);
+    uint8_t *memory = NULL;
+    idle = calloc(n_buffers, sizeof *idle);
+    if (!idle || posix_memalign((void **)&memory, HUGE_PAGE, all) != 0)
         fail("no memory");
     madvise(memory, all, MADV_HUGEPAGE);
     memset(memory, 1, all);
-    while (n_idle < in_flight) {
-        idle[n_idle] = memory + each * (size_t)n_idle;
-        n_idle++;
-    }
+    for (; n_back < n_buffers; n_back++)
+        idle[n_back] = memory + each * n_back;
+    errno = 0;
+}
+
+static size_t under_way(void)
+{
+    return n_buffers - (n_back - n_taken);
 }
 
 /* A read past the end of a file is short, as that of the last expert may be. */
@@ -119,30 +130,30 @@ static void finish_one(void)
     errno = rc < 0 ? -rc : c->res < 0 ? -c->res : 0;
     if (rc < 0 || c->res <= 0)
         fail("a read");
-    idle[n_idle++] = io_uring_cqe_get_data(c);
+    idle[n_back++ % n_buffers] = io_uring_cqe_get_data(c);
     io_uring_cqe_seen(&ring, c);
 }
 
-static uint64_t read_all(int in_flight)
+static uint64_t read_all(size_t in_flight)
 {
     uint64_t bytes = 0;
     for (size_t i = 0, waiting = 0; i < n_places; i++) {
         const struct place *p = &place[i];
         if (p->bytes > 0) {
-            if (n_idle == 0)
+            if (under_way() == in_flight)
                 finish_one();
             struct io_uring_sqe *s = io_uring_get_sqe(&ring);
-            io_uring_prep_read(s, fd[p->file], idle[--n_idle], (unsigned)up(p->bytes, PAGE),
-                               p->offset);
-            io_uring_sqe_set_data(s, idle[n_idle]);
+            uint8_t *to = idle[n_taken++ % n_buffers];
+            io_uring_prep_read(s, fd[p->file], to, (unsigned)up(p->bytes, PAGE), p->offset);
+            io_uring_sqe_set_data(s, to);
             bytes += p->bytes;
             waiting++;
         }
-        if (waiting > 0 && (p->bytes == 0 || n_idle == 0)) {
+        if (waiting > 0 && (p->bytes == 0 || under_way() == in_flight)) {
             io_uring_submit(&ring);
             waiting = 0;
         }
-        while (p->bytes == 0 && n_idle < in_flight)
+        while (p->bytes == 0 && under_way() > 0)
             finish_one();
     }
     return bytes;
@@ -157,14 +168,15 @@ static double now(void)
 
 int main(int argc, char **argv)
 {
-    const int in_flight = argc > 2 ? (int)strtoul(argv[1], NULL, 10) : 0;
-    if (in_flight < 1 || in_flight > MAX_FLIGHT || argc > 2 + MAX_FILES) {
-        fprintf(stderr, "usage: bare_reads IN_FLIGHT FILE... <PLACES\n");
+    const unsigned long in_flight = argc > 3 ? strtoul(argv[1], NULL, 10) : 0;
+    const unsigned long mib = argc > 3 ? strtoul(argv[2], NULL, 10) : 0;
+    if (in_flight < 1 || in_flight > MAX_FLIGHT || mib > MOST_MIB || argc > 3 + MAX_FILES) {
+        fprintf(stderr, "usage: bare_reads IN_FLIGHT MIB FILE... <PLACES\n");
         return 2;
     }
-    for (int i = 2; i < argc; i++)
+    for (int i = 3; i < argc; i++)
         open_file(argv[i]);
-    take_memory(read_places(), in_flight);
+    take_memory(read_places(), in_flight, (size_t)mib << 20);
     int rc = io_uring_queue_init(MAX_FLIGHT, &ring, 0);
     errno = -rc;
     if (rc < 0)

@@ -13,6 +13,7 @@
 #define GROUPS_MOST 4096 /* in flight at once */
 #define PROBES      2    /* pages of a slice that are looked up in the page cache */
 #define REQUEST_MAX ((uint64_t)1 << 30)
+#define SLOTS_MOST  4096 /* for the sake of small requests; unless more are open */
 
 /* ---- Places ---------------------------------------------------------------------------------- */
 
@@ -84,6 +85,7 @@ void bench_free_places(struct bench_places *p)
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
+/* A request and its memory. Free ones wait in a queue, so that memory is used by turns. */
 struct lane {
     struct io_req req;
     struct lane *next_free;
@@ -92,8 +94,8 @@ struct lane {
 struct session {
     const struct bench_places *places;
     struct io_reader *reader;
-    struct lane *lane, *free_lane;
-    int n_lanes, n_free;
+    struct lane *lane, *free_first, *free_last;
+    int n_lanes, n_open, most_open;
     uint8_t *memory;
     size_t room, memory_bytes, align;
 
@@ -170,9 +172,9 @@ static bool submit_group(struct session *s)
         }
         struct io_req *list = NULL, **tail = &list;
         for (int j = 0; j < g; j++) {
-            struct lane *l = s->free_lane;
-            s->free_lane = l->next_free;
-            s->n_free--;
+            struct lane *l = s->free_first;
+            s->free_first = l->next_free;
+            s->n_open++;
             describe_window(s, &p[j], &l->req);
             *tail = &l->req;
             tail = &l->req.next;
@@ -184,6 +186,16 @@ static bool submit_group(struct session *s)
     return false;
 }
 
+static void free_lane(struct session *s, struct lane *l)
+{
+    l->next_free = NULL;
+    if (s->free_first)
+        s->free_last->next_free = l;
+    else
+        s->free_first = l;
+    s->free_last = l;
+}
+
 static void reap(struct session *s)
 {
     struct io_req *req = io_reader_reap(s->reader, true);
@@ -192,9 +204,8 @@ static void reap(struct session *s)
         struct lane *l = req->user;
         if (req->err.code && !s->err.code)
             s->err = req->err;
-        l->next_free = s->free_lane;
-        s->free_lane = l;
-        s->n_free++;
+        free_lane(s, l);
+        s->n_open--;
         req = next;
     }
 }
@@ -205,6 +216,14 @@ static int count_drives(const struct bench_places *p)
     for (int64_t i = 0; i < p->n; i++)
         io_drives_find(&d, IO_DRIVES_MAX, p->slice[i].file);
     return d.n > 1 ? d.n : 1;
+}
+
+/* So many as the memory has room for, and no fewer than may be open. */
+static int count_lanes(const struct session *s, uint64_t memory)
+{
+    uint64_t n = memory / s->room;
+    n = n < SLOTS_MOST ? n : SLOTS_MOST;
+    return n > (uint64_t)s->most_open ? (int)n : s->most_open;
 }
 
 /* Twice as many requests as may be in flight are kept with the reader, so that it never waits for
@@ -225,8 +244,9 @@ static int open_session(struct session *s, const struct bench_places *p,
         if (io_file_align(p->slice[i].file) > s->align)
             s->align = io_file_align(p->slice[i].file);
     int groups = (2 * spec->in_flight * n_drives + p->group - 1) / p->group;
-    s->n_lanes = (groups < GROUPS_MOST ? groups : GROUPS_MOST) * p->group;
+    s->most_open = (groups < GROUPS_MOST ? groups : GROUPS_MOST) * p->group;
     s->room = (size_t)size_up(p->bytes_most, s->align) + s->align;
+    s->n_lanes = count_lanes(s, spec->memory ? spec->memory : BENCH_DRIVE_MEMORY);
     s->memory_bytes = (size_t)s->n_lanes * s->room + s->align;
     s->lane = mem_calloc((size_t)s->n_lanes, sizeof *s->lane);
     s->memory = mem_map(s->memory_bytes, MEM_HUGE);
@@ -238,9 +258,7 @@ static int open_session(struct session *s, const struct bench_places *p,
     for (int i = 0; i < s->n_lanes; i++) {
         struct lane *l = &s->lane[i];
         l->req = (struct io_req){.buf = first + (size_t)i * s->room, .user = l};
-        l->next_free = s->free_lane;
-        s->free_lane = l;
-        s->n_free++;
+        free_lane(s, l);
     }
     choose_order(s, spec);
     return 0;
@@ -285,11 +303,11 @@ int bench_measure_drive(const struct bench_places *p, const struct bench_drive_s
         double t0 = clock_now(), cpu0 = clock_cpu();
         bool left = true;
         do {
-            while (left && s.n_free >= p->group)
+            while (left && s.n_open + p->group <= s.most_open)
                 left = submit_group(&s);
             reap(&s);
         } while (left && !s.err.code && clock_now() - t0 < spec->seconds);
-        while (s.n_free < s.n_lanes) /* what is open counts, with the time that it takes */
+        while (s.n_open > 0) /* what is open counts, with the time that it takes */
             reap(&s);
         fill_row(&s, clock_now() - t0, clock_cpu() - cpu0, out);
         if (s.err.code) {

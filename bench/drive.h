@@ -40,11 +40,17 @@ int bench_list_file(struct io_file *f, uint64_t request, struct bench_places *ou
                     struct sl_err *err);
 void bench_free_places(struct bench_places *p);
 
+/* More than a CPU's caches keep for one program: a drive may be faster into memory that they hold
+ * (a virtual one, whose host copies, by a third), and the memory of an expert cache is not there.
+ */
+#define BENCH_DRIVE_MEMORY ((uint64_t)128 << 20)
+
 struct bench_drive_spec {
     const char *engine; /* a name of io/reader.h */
     int in_flight;
     double seconds;      /* of reading */
     uint64_t skip, seed; /* groups of the random order to leave out; the order */
+    uint64_t memory;     /* bytes that are read into, by turns; 0: BENCH_DRIVE_MEMORY */
 };
 struct bench_drive_row {
     char engine[16]; /* that read */

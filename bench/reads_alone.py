@@ -52,12 +52,12 @@ def run(a, cache, seed, trace, csv):
     return summary(csv)["s_per_token"]
 
 
-def alone(a, trace):
-    """Seconds a token, and how the file was read."""
+def alone(a, cache, trace):
+    """Seconds a token, and how the file was read; into as much memory as a run's cache and its buffers of reads have."""
     lines, tokens = places(list(layered_limit().rows(trace)))
     if not lines:
         return 0.0, "direct"
-    seconds, _, how = execute([os.path.join(a.build, "bench", "bare_reads"), a.in_flight, *paths(trace)],
+    seconds, _, how = execute([os.path.join(a.build, "bench", "bare_reads"), a.in_flight, cache + 32, *paths(trace)],
                               given=lines).stdout.split()
     return float(seconds) / tokens, how
 
@@ -70,11 +70,11 @@ def one_round(a, cache, i):
             run(a, cache, i + 1, trace, csv)
         drive = drive_rate(a.sluice, a.model, a.in_flight)
         if i % 2 == 1:
-            reads, how = alone(a, trace)
+            reads, how = alone(a, cache, trace)
             wall = run(a, cache, i + 1, trace, csv)
         else:
             wall = run(a, cache, i + 1, trace, csv)
-            reads, how = alone(a, trace)
+            reads, how = alone(a, cache, trace)
         after = drive_rate(a.sluice, a.model, a.in_flight)
         rates = (1e9 * ram, 1e9 * (drive + after) / 2, 1e9 * statistics.mean(cache_rate.values()), a.threads)
         limit = layered_limit().limits(trace, *rates)["layered_limit_s"]

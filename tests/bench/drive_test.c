@@ -100,6 +100,54 @@ static void test_rows(void **state)
     io_file_close(&f);
 }
 
+/* The buffers of reads, those used before left out. */
+static const void *buffer[512];
+static int n_buffers, n_submitted;
+
+void __wrap_io_reader_submit(struct io_reader *r, struct io_req *list, int n);
+void __real_io_reader_submit(struct io_reader *r, struct io_req *list, int n);
+
+void __wrap_io_reader_submit(struct io_reader *r, struct io_req *list, int n)
+{
+    for (const struct io_req *q = list; q; q = q->next, n_submitted++) {
+        int i = 0;
+        while (i < n_buffers && buffer[i] != q->buf)
+            i++;
+        if (i == n_buffers && n_buffers < (int)(sizeof buffer / sizeof buffer[0]))
+            buffer[n_buffers++] = q->buf;
+    }
+    __real_io_reader_submit(r, list, n);
+}
+
+/* All of the memory is read into before any of it a second time; without room for them, as many
+ * buffers as reads may be open. */
+static void test_memory(void **state)
+{
+    (void)state;
+    struct io_file *f;
+    struct bench_places p;
+    assert_int_equal(io_file_open(path, true, &f, NULL), 0);
+    assert_int_equal(bench_list_file(f, PIECE, &p, NULL), 0);
+    const size_t room = 2 * mem_page_size() + PIECE;
+    for (int i = 0; i < 3; i++) {
+        struct bench_drive_row row;
+        struct bench_drive_spec spec = {.engine = i == 2 ? "plain" : "threads",
+                                        .in_flight = 2,
+                                        .seconds = 0.1,
+                                        .seed = 5,
+                                        .memory = i == 0 ? 1 : 40 * room};
+        n_buffers = n_submitted = 0;
+        assert_int_equal(bench_measure_drive(&p, &spec, &row, NULL), 0);
+        assert_true(n_submitted >= 2 * spec.in_flight && row.reads == (uint64_t)n_submitted);
+        if (i == 0)
+            assert_int_equal(n_buffers, 2 * spec.in_flight);
+        else
+            assert_true(n_buffers == n_submitted || n_buffers >= 40);
+    }
+    bench_free_places(&p);
+    io_file_close(&f);
+}
+
 /* Pages that are cached are dropped before a buffered read, or the place is left out. */
 static void test_cached_pages(void **state)
 {
@@ -167,6 +215,7 @@ int main(void)
         cmocka_unit_test(test_places_of_a_file),
         cmocka_unit_test(test_places_of_experts),
         cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_memory),
         cmocka_unit_test(test_cached_pages),
         cmocka_unit_test(test_failing_file),
     };

@@ -327,7 +327,7 @@ def test_reads_alone(program):
         model = os.path.join(d, "m.gguf")
         shutil.copy(MODEL, model)
         subprocess.run(["sync", model], check=True)
-        p = subprocess.run([bare, "1", model], input="0 0 4096\n", capture_output=True, text=True, timeout=60, check=False)
+        p = subprocess.run([bare, "1", "1", model], input="0 0 4096\n", capture_output=True, text=True, timeout=60, check=False)
         if "io_uring" in p.stderr: # a system without it
             print(p.stderr)
             sys.exit(77)
@@ -348,15 +348,15 @@ def check_bare_reads(bare, model):
     def go(lines, *args):
         return subprocess.run([bare, *args], input=lines, capture_output=True, text=True, timeout=60, check=False)
     many = "".join(f"{i % 2} {4096 * i} {4096 * (1 + i % 3)}\n" + "\n" * (i % 5) for i in range(300))
-    for flight in ("1", "3", "256"):
-        p = go(many, flight, model, model)
-        check(p.returncode == 0 and p.stdout.split()[1] == str(300 * 2 * 4096), f"bare_reads {flight}: {p}")
+    for flight, mib in (("1", "0"), ("3", "0"), ("3", "2"), ("256", "0"), ("256", "40")):
+        p = go(many, flight, mib, model, model)
+        check(p.returncode == 0 and p.stdout.split()[1] == str(300 * 2 * 4096), f"bare_reads {flight} {mib}: {p}")
     end = os.path.getsize(model) // 4096 * 4096
-    check(go(f"0 {end} 7\n", "2", model).stdout.split()[1:2] == ["7"], "the end of a file")
-    for lines, args in (("", ["4", model]), ("\n", ["4", model]), ("0 0 0\n", ["4", model]), ("1 0 4096\n", ["4", model]),
-                        ("0 0\n", ["4", model]), ("0 0 4096 9\n", ["4", model]), ("0 -4096 4096\n", ["4", model]),
-                        ("0 1099511627776 4096\n", ["4", model]), ("0 0 4096\n", ["0", model]), ("0 0 4096\n", ["257", model]),
-                        ("0 0 4096\n", ["4"]), ("0 0 4096\n", ["4", model + "x"])):
+    check(go(f"0 {end} 7\n", "2", "0", model).stdout.split()[1:2] == ["7"], "the end of a file")
+    for lines, args in (("", ["4", "1", model]), ("\n", ["4", "1", model]), ("0 0 0\n", ["4", "1", model]), ("1 0 4096\n", ["4", "1", model]),
+                        ("0 0\n", ["4", "1", model]), ("0 0 4096 9\n", ["4", "1", model]), ("0 -4096 4096\n", ["4", "1", model]),
+                        ("0 1099511627776 4096\n", ["4", "1", model]), ("0 0 4096\n", ["0", "1", model]), ("0 0 4096\n", ["257", "1", model]),
+                        ("0 0 4096\n", ["4", "1"]), ("0 0 4096\n", ["4", "1", model + "x"])):
         p = go(lines, *args)
         check(p.returncode != 0 and p.stderr and not p.stdout, f"bare_reads {args} {lines!r}: {p}")
 
