@@ -65,7 +65,7 @@ def alone(a, cache, trace):
 def one_round(a, cache, i):
     with tempfile.TemporaryDirectory() as d:
         trace, csv = os.path.join(d, "io.csv"), os.path.join(d, "run.csv")
-        ram, _, cache_rate = kernel_rates(a.sluice, TYPES, a.threads)
+        ram, _, cache_rate = kernel_rates(a.sluice, TYPES, a.threads, *shlex.split(a.rates))
         if i % 2 == 1: # the same seed makes the same reads
             run(a, cache, i + 1, trace, csv)
         drive = drive_rate(a.sluice, a.model, a.in_flight)
@@ -97,6 +97,7 @@ def main():
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--in-flight", type=int, default=4)
     p.add_argument("--flags", default="", help="more of sluice run")
+    p.add_argument("--rates", default="", help="more of sluice bench --kernels, which measures memory and kernels")
     p.add_argument("--wrap", default="", help="command that runs the rest of its line")
     p.add_argument("--between", default="", help="shell command before each run")
     a = p.parse_args()

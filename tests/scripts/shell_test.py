@@ -333,7 +333,8 @@ def test_reads_alone(program):
             sys.exit(77)
         check_bare_reads(bare, model)
         p = subprocess.run([sys.executable, "-B", os.path.join(ROOT, "bench", "reads_alone.py"), "--model", model, "--build",
-                            build, "--caches", "2", "--runs", "2", "--tokens", "5"], capture_output=True, text=True,
+                            build, "--caches", "2", "--runs", "2", "--tokens", "5",
+                            "--rates=--sample-ms 1 --buffer 32M"], capture_output=True, text=True,
                            timeout=240, check=False)
         if "page cache" in p.stderr: # a drive that cannot be measured
             print(p.stderr)
