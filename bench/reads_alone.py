@@ -5,9 +5,9 @@
       [--wrap 'command that runs what follows, in a cgroup, say']
 
 A run decodes with a seed of its own and records its reads (--io-trace). bare_reads makes those of its decoded tokens
-again, of the same places in the same order, a layer's together and the next layer's after them, and computes nothing.
-Beside that stands what arithmetic cannot leave to the time of reading: the layered limit (docs/telemetry.md) with a drive
-that takes no time. Which of both comes first changes from round to round; the rates of memory, kernels and drive are
+again, of the same places in the same order, a layer's together and the next layer's after them, into as much memory as
+the run's, and computes nothing. Beside that stands the layered limit (docs/telemetry.md) with a drive that takes no time.
+Without a cache no run can be faster than the sum of both; with one it can, where it multiplies what is there meanwhile. Which of both comes first changes from round to round; the rates of memory, kernels and drive are
 measured around them, so that the layered limit by the drive's own rate is there too. bare_reads needs liburing."""
 import argparse
 import json
