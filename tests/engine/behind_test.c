@@ -381,6 +381,7 @@ static int64_t break_each(const char *path, int n_drives, bool streamed, bool is
                                                           .short_at = is_short ? at : -1});
         const struct engine_reader source = {make_fake, &d};
         struct sl_engine_options o = options(streamed);
+        o.direct = false; /* so many reads, of a drive that others may use */
         struct sl_engine *e;
         struct sl_session *s = NULL;
         struct sl_err err = {0}, again = {0};

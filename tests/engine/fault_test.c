@@ -56,6 +56,7 @@ static struct sl_engine_options options(int slots, int ubatch)
     o.io_split = knobs.split ? knobs.split : 1;
     o.two_wave = knobs.two_wave;
     o.overlap = !knobs.no_overlap;
+    o.direct = false; /* so many reads, of a drive that others may use */
     return o;
 }
 
@@ -268,6 +269,7 @@ static int run_uring(void)
     int failed = 0;
     struct sl_engine_options o = options(model->topk, 5);
     o.io_engine = SL_IO_URING;
+    o.direct = true;
     kernel.n = INT64_MIN; /* not while loading */
     assert_int_equal(engine_open_with(model->path, &o, NULL, &e, &err), 0);
     kernel.n = 0;
