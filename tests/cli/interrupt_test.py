@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 from harness import check, run_tests
 
@@ -53,12 +52,10 @@ def check_prompt(command):
     """In the middle of a prompt: the report says how far it got; no answer, no files."""
     ids = ",".join(["1"] * 4000)
     p = subprocess.Popen(command + ["run", "--token-ids", ids, "-n", "9", "-c", "4096", "--ubatch",
-                                    "1", "--moe-stream", "--cache-mb", "0", "--ids-out", "ids"],
+                                    "1", "--moe-stream", "--cache-mb", "0", "--progress", "--ids-out", "ids"],
                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    err = b""
-    while b"\nmode: " not in b"\n" + err:
-        err += p.stderr.readline()
-    time.sleep(0.5)
+    while b'"event":"load"' not in p.stderr.readline():  # told by an evaluation that needs weights
+        check(p.poll() is None, "in the prompt: it ended before its weights came")
     p.send_signal(signal.SIGINT)
     out, rest = p.communicate(timeout=240)
     check(p.returncode == 130, f"in the prompt: status {p.returncode}: {rest[-500:]!r}")

@@ -102,8 +102,8 @@ static void open_both(const char *path, const struct sl_engine_options *o, struc
 static struct progress {
     uint64_t done, total;
     pthread_t by;
-    struct sl_session *cancel;
-    sem_t *held; /* who waits to be told */
+    struct sl_session *cancel; /* and nobody goes on before that is seen */
+    sem_t *held;               /* who waits to be told */
     int bad, n;
 } progress;
 
@@ -115,10 +115,10 @@ static void on_load(void *user, uint64_t done, uint64_t total)
     p->done = done;
     p->total = total;
     p->n++;
-    if (p->held)
-        sem_post(p->held);
     if (p->cancel)
         sl_session_cancel(p->cancel);
+    else if (p->held)
+        sem_post(p->held);
 }
 
 /* After its first read the loader waits until somebody waits for it: for a block, or its end. */
@@ -455,6 +455,7 @@ static void test_closing_early(void **state)
             assert_int_equal(step(s, &err), SL_E_CANCELLED);
             assert_int_equal(progress.n, 1); /* in the middle of a wait: what is first comes last */
             assert_true(progress.done < progress.total);
+            sem_post(&hold.told);
         }
         progress.cancel = NULL;
         if (i >= 6) /* a cancelled evaluation leaves the session usable */

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
-#include "sluice.h"
+#include "base/clock.h"
+#include "engine/engine.h"
 #include "support/fixtures.h"
 #include "support/run.h"
 
@@ -208,17 +208,17 @@ static void make_system(void)
     put_pressure("group/app/memory.pressure", 1000);
 }
 
-/* The engine looks at the system four times a second at most. */
-static void let_pass(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = 260000000}, NULL);
-}
-
 struct adapting {
     struct log log;
     struct sl_engine *e;
     struct sl_session *s;
 };
+
+/* The engine looks at the system four times a second at most. */
+static void let_pass(const struct adapting *a)
+{
+    clock_sleep(a->e->adapt_at - clock_now());
+}
 
 static void open_adapting(struct adapting *a)
 {
@@ -253,12 +253,16 @@ static void test_short_of_memory(void **state)
     struct adapting a;
     open_adapting(&a);
     struct sl_engine_plan p = plan_of(a.e);
+    double t = clock_now();
     step(&a);
     assert_int_equal(a.log.n, 0);
+    assert_true(a.e->adapt_at >= t + 0.25);
     put_memory(1024 * MIB - 4096); /* a page under the floor */
-    step(&a);                      /* too soon to look again */
+    a.e->adapt_at += 3600;
+    step(&a); /* too soon to look again */
     assert_int_equal(a.log.n, 0);
-    let_pass();
+    a.e->adapt_at -= 3600;
+    let_pass(&a);
     step(&a);
     assert_int_equal(a.log.n, 1);
     assert_int_equal(a.log.change[0].why, SL_CACHE_SHORT);
@@ -266,14 +270,14 @@ static void test_short_of_memory(void **state)
     assert_int_equal(a.log.change[0].available_bytes, 1024 * MIB - 4096);
     assert_true(a.log.change[0].to_bytes < p.cache_bytes);
     put_memory(16 * MIB);
-    let_pass();
+    let_pass(&a);
     step(&a);
     assert_int_equal(plan_of(a.e).cache_bytes, p.cache_min_bytes);
-    let_pass();
+    let_pass(&a);
     step(&a); /* nothing is left to give */
     assert_int_equal(a.log.n, 2);
     put_memory(4096 * MIB);
-    let_pass();
+    let_pass(&a);
     step(&a); /* over, but not for long enough */
     assert_int_equal(a.log.n, 2);
     close_adapting(&a);
@@ -304,7 +308,7 @@ static void test_short_in_the_group(void **state)
     open_adapting(&a);
     step(&a);
     put_usage(8192 * MIB - 512 * MIB + 4096); /* a sixteenth of the group's 8 GiB is to be left */
-    let_pass();
+    let_pass(&a);
     step(&a);
     assert_int_equal(a.log.n, 1);
     assert_int_equal(a.log.change[0].why, SL_CACHE_SHORT);
@@ -321,7 +325,7 @@ static void test_pressure(void **state)
         struct sl_engine_plan p = plan_of(a.e);
         step(&a);
         put_pressure(files[i], 1000 + 3600 * UINT64_C(1000000));
-        let_pass();
+        let_pass(&a);
         step(&a);
         assert_int_equal(a.log.n, 1);
         assert_int_equal(a.log.change[0].why, SL_CACHE_PRESSURE);
