@@ -19,8 +19,9 @@
 #include "support/ggufsplit.h"
 #include "support/ggufw.h"
 
-#define BIG_ROWS 36001 /* of 64 floats: 9.2 MB, more than two pieces of a read */
-#define WIDTH    64
+#define BIG_ROWS   36001 /* of 64 floats: 9.2 MB, more than two pieces of a read */
+#define BIG_BLOCKS 3
+#define WIDTH      64
 
 static struct fixture *set, *model;
 static int n_set;
@@ -42,12 +43,12 @@ static struct sl_engine_options options(bool streamed)
 }
 
 /* Is a matrix what its file has there? Read with the C library, from what the directory says. */
-static bool same_weight(const struct sl_engine *e, const struct weight *w)
+static bool same_weight(const struct gguf *g, const struct weight *w)
 {
     const struct gguf_tensor *t = w->tensor;
     if (!t)
         return true;
-    FILE *f = fopen(gguf_shard_path(e->gguf, t->shard), "rb");
+    FILE *f = fopen(gguf_shard_path(g, t->shard), "rb");
     uint8_t *want = malloc((size_t)t->bytes);
     bool same = f && want && fseek(f, (long)t->offset, SEEK_SET) == 0 &&
                 fread(want, 1, (size_t)t->bytes, f) == t->bytes && w->data &&
@@ -58,19 +59,26 @@ static bool same_weight(const struct sl_engine *e, const struct weight *w)
     return same;
 }
 
-static void check_weights(const struct sl_engine *e)
+static void check_block(const struct model *m, int block)
 {
-    const struct model *m = e->model;
-    assert_true(same_weight(e, &m->embd));
-    assert_true(same_weight(e, &m->head));
-    for (int il = 0; il < m->cfg.n_layer; il++) {
-        const struct layer *l = &m->layers[il];
-        const struct weight *all[] = {&l->q,         &l->k,       &l->v,        &l->o,
-                                      &l->gate,      &l->up,      &l->down,     &l->router,
-                                      &l->gate_exps, &l->up_exps, &l->down_exps};
-        for (int i = 0; i < (m->experts_resident ? 11 : 8); i++)
-            assert_true(same_weight(e, all[i]));
-    }
+    if (block == -1)
+        assert_true(same_weight(m->gguf, &m->embd));
+    if (block == m->cfg.n_layer)
+        assert_true(same_weight(m->gguf, &m->head));
+    if (block == -1 || block == m->cfg.n_layer)
+        return;
+    const struct layer *l = &m->layers[block];
+    const struct weight *all[] = {&l->q,         &l->k,       &l->v,        &l->o,
+                                  &l->gate,      &l->up,      &l->down,     &l->router,
+                                  &l->gate_exps, &l->up_exps, &l->down_exps};
+    for (int i = 0; i < (m->experts_resident ? 11 : 8); i++)
+        assert_true(same_weight(m->gguf, all[i]));
+}
+
+static void check_weights(const struct model *m)
+{
+    for (int block = -1; block <= m->cfg.n_layer; block++)
+        check_block(m, block);
 }
 
 static int make_fake(void *user, int in_flight, struct io_reader **out, struct sl_err *err)
@@ -103,7 +111,7 @@ static void load_whole(const char *path, const struct engine_reader *source, boo
     o.user = &progress;
     if (engine_open_with(path, &o, source, &e, &err) != 0)
         fail_msg("%s", err.msg);
-    check_weights(e);
+    check_weights(e->model);
     assert_int_equal(progress.bad, 0);
     assert_true(progress.total > 0 && progress.done == progress.total);
     assert_true(mem_now() - before <= e->plan.total_bytes);
@@ -145,11 +153,85 @@ static void test_any_engine(void **state)
                 const char *path = k < n_set ? set[k].path : k < n_set + 2 ? split : big;
                 if (sl_engine_open(path, &o, &e, &err) != 0)
                     fail_msg("%s", err.msg);
-                check_weights(e);
+                check_weights(e->model);
                 sl_engine_close(&e);
             }
             drives_pretend(0);
         }
+}
+
+/* ---- Behind: a block is whole when it was waited for ---- */
+
+struct loaded {
+    struct gguf *g;
+    struct model *m;
+};
+
+static int load_behind(const char *path, const struct io_fake_script *script, bool experts,
+                       struct loaded *l, struct sl_err *err)
+{
+    struct load_options lo = {
+        .mode = SL_DENSE_ANON, .experts = experts, .behind = true, .in_flight = 3};
+    *l = (struct loaded){0};
+    if (gguf_open(path, &l->g, err) != 0 || model_bind(l->g, KL_COUNT, &l->m, err) != 0 ||
+        model_open_files(l->m, true, err) != 0 || io_fake_create(script, 3, &lo.reader, err) != 0)
+        fail_msg("%s", err->msg);
+    return model_load(l->m, &lo, err);
+}
+
+static void close_loaded(struct loaded *l)
+{
+    if (l->m)
+        model_end_loading(l->m);
+    model_free(&l->m);
+    gguf_close(&l->g);
+}
+
+/* Far blocks come in small pieces, one at a time, until somebody comes near. */
+static void test_block_by_block(void **state)
+{
+    (void)state;
+    const char *const paths[] = {model->path, split, big};
+    uint64_t before = mem_now();
+    for (int i = 0; i < 3 * 3 * 2; i++) {
+        struct io_fake_script script = {
+            .order = i % 3, .seed = (uint64_t)i, .fail_at = -1, .short_at = -1};
+        struct loaded l;
+        struct sl_err err;
+        drives_pretend(i % 2 ? 2 : 0);
+        if (load_behind(paths[i / 6], &script, i % 2 == 0, &l, &err) != 0)
+            fail_msg("%s", err.msg);
+        for (int block = -1; block <= l.m->cfg.n_layer; block++) {
+            assert_int_equal(model_wait_block(l.m, block, NULL, &err), 0);
+            assert_true(model_has_block(l.m, block));
+            check_block(l.m, block);
+        }
+        close_loaded(&l);
+        drives_pretend(0);
+        assert_int_equal(mem_now(), before);
+    }
+}
+
+/* Of several reads that fail the first is told, to all who ask. */
+static void test_first_failure(void **state)
+{
+    (void)state;
+    struct io_fake_script script = {.fail_at = -1, .short_at = -1};
+    struct sl_err err[2], again;
+    struct loaded l;
+    assert_int_equal(load_behind(model->path, &script, false, &l, err), 0);
+    script.first = l.m->n_vectors + 4; /* vectors are read before */
+    close_loaded(&l);
+    for (int i = 0; i < 2; i++) {
+        script.fail_at = i == 0 ? 0 : -1;
+        script.fail_every = i;
+        assert_int_equal(load_behind(model->path, &script, false, &l, &err[i]), 0);
+        assert_int_equal(model_wait_block(l.m, l.m->cfg.n_layer, NULL, &err[i]), SL_E_IO);
+        assert_int_equal(model_wait_block(l.m, l.m->cfg.n_layer, NULL, &again), SL_E_IO);
+        assert_string_equal(again.msg, err[i].msg);
+        close_loaded(&l);
+    }
+    assert_string_equal(err[1].msg, err[0].msg);
 }
 
 /* The n-th read fails or stops short, on one drive and on two. Returns the reads of a load. */
@@ -191,7 +273,7 @@ static void test_reads_fail(void **state)
         int64_t all = break_each(model->path, false, is_short);
         assert_true(dense > 10 && all > dense);
         if (is_short)
-            assert_true(break_each(big, false, true) > 7 + 2); /* the big one in three */
+            assert_true(break_each(big, false, true) > 3 * 7 + 2 * 2); /* big ones in three */
         drives_pretend(2);
         assert_int_equal(break_each(split, false, is_short), all);
         drives_pretend(0);
@@ -244,12 +326,12 @@ static void add_matrix(struct ggufw *w, const char *name, int rows)
     free(v);
 }
 
-/* One block without experts, and many rows of embeddings. */
+/* Blocks without experts, and many rows of embeddings and of the output head, which is far. */
 static void write_big(void)
 {
     static const char *const keys[] = {"block_count", "context_length", "embedding_length",
                                        "feed_forward_length", "attention.head_count"};
-    static const uint32_t values[] = {1, 64, WIDTH, WIDTH, 1};
+    static const uint32_t values[] = {BIG_BLOCKS, 64, WIDTH, WIDTH, 1};
     static const char *const squares[] = {"attn_q", "attn_k",   "attn_v",  "attn_output",
                                           "ffn_up", "ffn_gate", "ffn_down"};
     struct ggufw w;
@@ -263,11 +345,16 @@ static void write_big(void)
     ggufw_f32(&w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
     add_matrix(&w, "output_norm.weight", 1);
     add_matrix(&w, "token_embd.weight", BIG_ROWS);
-    add_matrix(&w, "blk.0.attn_norm.weight", 1);
-    add_matrix(&w, "blk.0.ffn_norm.weight", 1);
-    for (size_t i = 0; i < sizeof squares / sizeof *squares; i++) {
-        snprintf(name, sizeof name, "blk.0.%s.weight", squares[i]);
-        add_matrix(&w, name, WIDTH);
+    add_matrix(&w, "output.weight", BIG_ROWS);
+    for (int il = 0; il < BIG_BLOCKS; il++) {
+        snprintf(name, sizeof name, "blk.%d.attn_norm.weight", il);
+        add_matrix(&w, name, 1);
+        snprintf(name, sizeof name, "blk.%d.ffn_norm.weight", il);
+        add_matrix(&w, name, 1);
+        for (size_t i = 0; i < sizeof squares / sizeof *squares; i++) {
+            snprintf(name, sizeof name, "blk.%d.%s.weight", il, squares[i]);
+            add_matrix(&w, name, WIDTH);
+        }
     }
     snprintf(big, sizeof big, "%s/big.gguf", fixture_temp_dir());
     ggufw_save(&w, big);
@@ -299,10 +386,9 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_order),
-        cmocka_unit_test(test_any_engine),
-        cmocka_unit_test(test_reads_fail),
-        cmocka_unit_test(test_a_shrinking_file),
+        cmocka_unit_test(test_any_order),      cmocka_unit_test(test_any_engine),
+        cmocka_unit_test(test_block_by_block), cmocka_unit_test(test_first_failure),
+        cmocka_unit_test(test_reads_fail),     cmocka_unit_test(test_a_shrinking_file),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
