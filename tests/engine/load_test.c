@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "io/fake.h"
+#include "model/spans.h"
 #include "support/drives.h"
 #include "support/fixtures.h"
 #include "support/ggufsplit.h"
@@ -158,6 +159,33 @@ static void test_any_engine(void **state)
             }
             drives_pretend(0);
         }
+}
+
+/* Every matrix is read once, those that are needed first before the others. */
+static void test_spans(void **state)
+{
+    (void)state;
+    int n_tied = 0;
+    for (int k = 0; k < n_set; k++) {
+        struct sl_engine *e;
+        struct sl_err err;
+        struct sl_engine_options o = options(false);
+        struct span_list list;
+        if (sl_engine_open(set[k].path, &o, &e, &err) != 0)
+            fail_msg("%s", err.msg);
+        n_tied += e->model->head.tensor == e->model->embd.tensor;
+        assert_int_equal(spans_list(e->model, true, &list, &err), 0);
+        for (int i = 0; i < list.n; i++) {
+            const struct span *s = &list.span[i];
+            assert_true(i == 0 || s[-1].block < s->block ||
+                        (s[-1].block == s->block && s[-1].offset < s->offset));
+            for (int j = 0; j < i; j++)
+                assert_int_not_equal(list.span[j].offset, s->offset);
+        }
+        mem_free(list.span);
+        sl_engine_close(&e);
+    }
+    assert_true(n_tied > 0 && n_tied < n_set);
 }
 
 /* ---- Behind: a block is whole when it was waited for ---- */
@@ -386,9 +414,13 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_order),      cmocka_unit_test(test_any_engine),
-        cmocka_unit_test(test_block_by_block), cmocka_unit_test(test_first_failure),
-        cmocka_unit_test(test_reads_fail),     cmocka_unit_test(test_a_shrinking_file),
+        cmocka_unit_test(test_any_order),
+        cmocka_unit_test(test_any_engine),
+        cmocka_unit_test(test_spans),
+        cmocka_unit_test(test_block_by_block),
+        cmocka_unit_test(test_first_failure),
+        cmocka_unit_test(test_reads_fail),
+        cmocka_unit_test(test_a_shrinking_file),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
