@@ -193,17 +193,28 @@ static void test_spans(void **state)
 struct loaded {
     struct gguf *g;
     struct model *m;
+    struct io_reader *reader;
 };
+
+static void open_model(const char *path, const struct io_fake_script *script, struct loaded *l)
+{
+    struct sl_err err;
+    *l = (struct loaded){0};
+    if (gguf_open(path, &l->g, &err) != 0 || model_bind(l->g, KL_COUNT, &l->m, &err) != 0 ||
+        model_open_files(l->m, true, &err) != 0 || io_fake_create(script, 3, &l->reader, &err) != 0)
+        fail_msg("%s", err.msg);
+}
 
 static int load_behind(const char *path, const struct io_fake_script *script, bool experts,
                        struct loaded *l, struct sl_err *err)
 {
-    struct load_options lo = {
-        .mode = SL_DENSE_ANON, .experts = experts, .behind = true, .in_flight = 3};
-    *l = (struct loaded){0};
-    if (gguf_open(path, &l->g, err) != 0 || model_bind(l->g, KL_COUNT, &l->m, err) != 0 ||
-        model_open_files(l->m, true, err) != 0 || io_fake_create(script, 3, &lo.reader, err) != 0)
-        fail_msg("%s", err->msg);
+    open_model(path, script, l);
+    struct load_options lo = {.mode = SL_DENSE_ANON,
+                              .experts = experts,
+                              .behind = true,
+                              .reader = l->reader,
+                              .in_flight = 3};
+    l->reader = NULL;
     return model_load(l->m, &lo, err);
 }
 
@@ -211,6 +222,7 @@ static void close_loaded(struct loaded *l)
 {
     if (l->m)
         model_end_loading(l->m);
+    io_reader_destroy(&l->reader);
     model_free(&l->m);
     gguf_close(&l->g);
 }
@@ -260,6 +272,23 @@ static void test_first_failure(void **state)
         close_loaded(&l);
     }
     assert_string_equal(err[1].msg, err[0].msg);
+}
+
+/* A load that failed has no reads under way: they would go on into memory that is given back. */
+static void test_nothing_stays_open(void **state)
+{
+    (void)state;
+    for (int at = 0, rc = -1; rc != 0; at++) {
+        struct io_fake_script script = {.fail_at = at, .short_at = -1};
+        struct loaded l;
+        struct sl_err err;
+        open_model(model->path, &script, &l);
+        struct load_options lo = {.mode = SL_DENSE_ANON, .reader = l.reader, .in_flight = 3};
+        rc = model_load(l.m, &lo, &err);
+        assert_int_equal(l.reader->open, 0);
+        close_loaded(&l);
+        assert_true(at < 10000);
+    }
 }
 
 /* The n-th read fails or stops short, on one drive and on two. Returns the reads of a load. */
@@ -414,13 +443,10 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_order),
-        cmocka_unit_test(test_any_engine),
-        cmocka_unit_test(test_spans),
-        cmocka_unit_test(test_block_by_block),
-        cmocka_unit_test(test_first_failure),
-        cmocka_unit_test(test_reads_fail),
-        cmocka_unit_test(test_a_shrinking_file),
+        cmocka_unit_test(test_any_order),     cmocka_unit_test(test_any_engine),
+        cmocka_unit_test(test_spans),         cmocka_unit_test(test_block_by_block),
+        cmocka_unit_test(test_first_failure), cmocka_unit_test(test_nothing_stays_open),
+        cmocka_unit_test(test_reads_fail),    cmocka_unit_test(test_a_shrinking_file),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
