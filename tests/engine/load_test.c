@@ -6,11 +6,14 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "io/fake.h"
@@ -252,6 +255,55 @@ static void test_block_by_block(void **state)
     }
 }
 
+/* Of a thread that loads: it waits before its first read comes back. */
+static struct hold {
+    bool on;
+    pthread_t others;
+    int n_reaped;
+    sem_t go;
+} hold;
+
+struct io_req *__wrap_io_reader_reap(struct io_reader *r, bool wait);
+struct io_req *__real_io_reader_reap(struct io_reader *r, bool wait);
+
+struct io_req *__wrap_io_reader_reap(struct io_reader *r, bool wait)
+{
+    bool held = hold.on && !pthread_equal(pthread_self(), hold.others);
+    if (held && hold.n_reaped++ == 0)
+        while (sem_wait(&hold.go) != 0)
+            ;
+    return __real_io_reader_reap(r, wait);
+}
+
+/* Beside an evaluation that reads experts, what is far leaves the drive to them: until somebody
+ * asks for it, even if he goes away again. */
+static void test_far_blocks(void **state)
+{
+    (void)state;
+    int n_reads[2];
+    for (int asked = 0; asked < 2; asked++) {
+        struct io_fake_script script = {.fail_at = -1, .short_at = -1};
+        struct loaded l;
+        struct sl_err err;
+        const _Atomic int cancel = 1;
+        hold = (struct hold){.on = true, .others = pthread_self()};
+        sem_init(&hold.go, 0, 0);
+        assert_int_equal(load_behind(big, &script, false, &l, &err), 0);
+        int head = l.m->cfg.n_layer;
+        if (asked)
+            assert_int_equal(model_wait_block(l.m, head, &cancel, &err), SL_E_CANCELLED);
+        sem_post(&hold.go);
+        while (!model_has_block(l.m, head))
+            clock_sleep(0.001);
+        close_loaded(&l);
+        sem_destroy(&hold.go);
+        n_reads[asked] = hold.n_reaped;
+        hold.on = false;
+    }
+    assert_int_equal(n_reads[1], 2 * 3 + BIG_BLOCKS * 7); /* big ones in three */
+    assert_int_equal(n_reads[0], n_reads[1] - 3 + 9);     /* the head in nine */
+}
+
 /* Of several reads that fail the first is told, to all who ask. */
 static void test_first_failure(void **state)
 {
@@ -443,10 +495,15 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_order),     cmocka_unit_test(test_any_engine),
-        cmocka_unit_test(test_spans),         cmocka_unit_test(test_block_by_block),
-        cmocka_unit_test(test_first_failure), cmocka_unit_test(test_nothing_stays_open),
-        cmocka_unit_test(test_reads_fail),    cmocka_unit_test(test_a_shrinking_file),
+        cmocka_unit_test(test_any_order),
+        cmocka_unit_test(test_any_engine),
+        cmocka_unit_test(test_spans),
+        cmocka_unit_test(test_block_by_block),
+        cmocka_unit_test(test_far_blocks),
+        cmocka_unit_test(test_first_failure),
+        cmocka_unit_test(test_nothing_stays_open),
+        cmocka_unit_test(test_reads_fail),
+        cmocka_unit_test(test_a_shrinking_file),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
