@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/start.h"
 #include "engine/engine.h"
@@ -22,6 +23,7 @@
 #include "support/drives.h"
 #include "support/fixtures.h"
 #include "support/ggufsplit.h"
+#include "support/pack.h"
 #include "support/run.h"
 
 #define N_PROMPT 12
@@ -31,6 +33,7 @@ static struct fixture *set, *model;
 static int n_set;
 static struct run_result first; /* loaded first, everything in memory */
 static char split[512];         /* first of three shards */
+static char packed[512];        /* a tree of the experts */
 
 static struct sl_engine_options options(bool streamed)
 {
@@ -123,7 +126,8 @@ static void on_load(void *user, uint64_t done, uint64_t total)
 }
 
 /* After its first read the loader waits until somebody waits for it: for a block, or its end. Step
- * by step: before each read. */
+ * by step: before each read, which then takes its time. */
+#define STEP_S 1e-3
 static struct hold {
     bool on;
     atomic_bool steps;
@@ -178,6 +182,8 @@ struct io_req *__wrap_io_reader_reap(struct io_reader *r, bool wait)
     if (held && (hold.n_reaped++ == 1 || hold.steps))
         while (sem_wait(&hold.told) != 0)
             ;
+    if (held && hold.steps)
+        clock_sleep(STEP_S);
     struct io_req *list = __real_io_reader_reap(r, wait);
     pthread_mutex_lock(&watching);
     watch_failures(r, list);
@@ -234,6 +240,46 @@ static void test_any_order(void **state)
     }
 }
 
+static void on_op(void *user, const struct sl_op_event *e)
+{
+    if (e->op == SL_OP_STALL)
+        *(double *)user += e->wall_s;
+}
+
+/* When a block is used no more is there than was waited for, which is told as waiting. */
+static void test_step_by_step(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct drive d = drive_of(i == 1, (struct io_fake_script){.fail_at = -1, .short_at = -1});
+        struct sl_engine_options o = options(d.streamed);
+        struct sl_engine *e;
+        struct sl_session *s;
+        struct sl_stats stats;
+        struct sl_err err;
+        double stall = 0;
+        const struct sl_watch watch = {.on_op = on_op, .user = &stall};
+        if (i == 2) {
+            o.packed = SL_PACKED_LOSSLESS;
+            o.packed_dir = packed;
+        }
+        begin_hold();
+        hold.steps = true;
+        open_both(model->path, &o, &d, &e, &s);
+        assert_int_equal(sl_session_watch(s, &watch, &err), 0);
+        assert_true(e->touch_cache == d.streamed);
+        evaluate_all(s);
+        assert_false(e->touch_cache);
+        sl_session_stats(s, &stats);
+        assert_true(hold.n_reaped > 10);
+        assert_true(stats.prompt.load_wait_s >= STEP_S * hold.n_reaped);
+        assert_true(stall >= stats.prompt.load_wait_s);
+        sl_session_close(&s);
+        sl_engine_close(&e);
+        end_hold();
+    }
+}
+
 static void test_any_engine(void **state)
 {
     (void)state;
@@ -246,6 +292,7 @@ static void test_any_engine(void **state)
         o.dense_mode = (enum sl_dense_mode)(i / 6); /* mapped weights have no use for it */
         o.row_stream = i == 1;
         open_both(model->path, &o, NULL, &e, &s);
+        assert_true(e->plan.load_behind == (o.dense_mode == SL_DENSE_ANON));
         evaluate_all(s);
         sl_session_close(&s);
         sl_engine_close(&e);
@@ -527,6 +574,9 @@ static int set_up(void **state)
         fprintf(stderr, "%s\n", err.msg);
         return -1;
     }
+    snprintf(packed, sizeof packed, "%s/behind-packed", fixture_temp_dir());
+    if (!pack_write(model->path, packed, SL_PACKED_LOSSLESS))
+        return -1;
     snprintf(prefix, sizeof prefix, "%s/behind", fixture_temp_dir());
     return ggufsplit_write(model->path, prefix, 3, false, split, sizeof split) ? 0 : -1;
 }
@@ -542,10 +592,15 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_order),     cmocka_unit_test(test_any_engine),
-        cmocka_unit_test(test_alignments),    cmocka_unit_test(test_no_threads),
-        cmocka_unit_test(test_routers_ahead), cmocka_unit_test(test_reads_fail),
-        cmocka_unit_test(test_closing_early), cmocka_unit_test(test_another_budget_first),
+        cmocka_unit_test(test_any_order),
+        cmocka_unit_test(test_step_by_step),
+        cmocka_unit_test(test_any_engine),
+        cmocka_unit_test(test_alignments),
+        cmocka_unit_test(test_no_threads),
+        cmocka_unit_test(test_routers_ahead),
+        cmocka_unit_test(test_reads_fail),
+        cmocka_unit_test(test_closing_early),
+        cmocka_unit_test(test_another_budget_first),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -184,6 +184,7 @@ static void test_spans(void **state)
                         (s[-1].block == s->block && s[-1].offset < s->offset));
             for (int j = 0; j < i; j++)
                 assert_int_not_equal(list.span[j].offset, s->offset);
+            assert_true(s->data != &e->model->head.data || s->block == e->model->cfg.n_layer);
         }
         mem_free(list.span);
         sl_engine_close(&e);
