@@ -20,6 +20,7 @@
 #include "engine/engine.h"
 #include "io/fake.h"
 #include "io/syscalls.h"
+#include "model/loading.h"
 #include "support/drives.h"
 #include "support/fixtures.h"
 #include "support/ggufsplit.h"
@@ -131,6 +132,7 @@ static void on_load(void *user, uint64_t done, uint64_t total)
 static struct hold {
     bool on;
     atomic_bool steps;
+    bool waits;   /* an evaluation does, for the loader */
     int n_reaped; /* by the loader */
     sem_t told;
 } hold;
@@ -146,12 +148,26 @@ int __wrap_pthread_join(pthread_t thread, void **result)
     return __real_pthread_join(thread, result);
 }
 
+int __wrap_loading_wait(struct loading *ld, int block, const _Atomic int *cancel,
+                        struct sl_err *err);
+int __real_loading_wait(struct loading *ld, int block, const _Atomic int *cancel,
+                        struct sl_err *err);
+
+int __wrap_loading_wait(struct loading *ld, int block, const _Atomic int *cancel,
+                        struct sl_err *err)
+{
+    hold.waits = true;
+    int rc = __real_loading_wait(ld, block, cancel, err);
+    hold.waits = false;
+    return rc;
+}
+
 int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock);
 int __real_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock);
 
 int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock)
 {
-    if (hold.steps && pthread_equal(pthread_self(), progress.by))
+    if (hold.steps && pthread_equal(pthread_self(), progress.by) && hold.waits)
         sem_post(&hold.told);
     return __real_pthread_cond_wait(cond, lock);
 }
