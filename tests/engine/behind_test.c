@@ -142,6 +142,8 @@ int __real_pthread_join(pthread_t thread, void **result);
 
 int __wrap_pthread_join(pthread_t thread, void **result)
 {
+    static const pthread_t none;
+    assert_memory_not_equal(&thread, &none, sizeof none);
     hold.steps = false;
     if (hold.on)
         sem_post(&hold.told);
