@@ -392,10 +392,11 @@ static void test_reads_fail(void **state)
 
 /* The file loses its end when it has been opened and before it is loaded: by a real reader. */
 static char shrinking[512];
+static off_t shrunk; /* to so many bytes */
 
 static int shrink(void *user, int in_flight, struct io_reader **out, struct sl_err *err)
 {
-    if (truncate(shrinking, 20000) != 0)
+    if (truncate(shrinking, shrunk) != 0)
         return SL_E_SYSTEM;
     return io_reader_create(user, in_flight, 1, out, NULL, err);
 }
@@ -409,16 +410,29 @@ static void test_a_shrinking_file(void **state)
     assert_non_null(bytes);
     assert_true(n > 40000);
     snprintf(shrinking, sizeof shrinking, "%s/shrinking.gguf", fixture_temp_dir());
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 12; i++) {
         struct sl_engine *e = NULL;
+        struct sl_session *s = NULL;
         struct sl_err err;
-        struct sl_engine_options o = options(i < 3);
+        struct sl_engine_options o = options(i % 6 < 3);
         const struct engine_reader source = {shrink, (char *)engines[i % 3]};
         uint64_t before = mem_now();
+        o.load_behind = i >= 6;
+        shrunk = o.load_behind ? (off_t)n - 100 : 20000;
         ggufw_save_bytes(shrinking, bytes, n);
-        assert_int_equal(engine_open_with(shrinking, &o, &source, &e, &err), SL_E_IO);
-        assert_null(e);
+        int rc = engine_open_with(shrinking, &o, &source, &e, &err);
+        assert_int_equal(rc, o.load_behind ? 0 : SL_E_IO);
+        if (rc == 0) {
+            assert_int_equal(sl_session_open(e, &s, &err), 0);
+            for (int k = 0; k < 2; k++) {
+                rc = sl_session_eval(s, model->tokens, 3, SL_PROMPT, &err);
+                assert_int_equal(rc, SL_E_IO);
+                assert_null(sl_session_logits(s));
+            }
+        }
         assert_non_null(strstr(err.msg, "shrinking.gguf"));
+        sl_session_close(&s);
+        sl_engine_close(&e);
         assert_int_equal(mem_now(), before);
     }
     free(bytes);
