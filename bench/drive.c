@@ -218,10 +218,11 @@ static int count_drives(const struct bench_places *p)
     return d.n > 1 ? d.n : 1;
 }
 
-/* So many as the memory has room for, and no fewer than may be open. */
+/* So many as the memory has room for, no fewer than may be open; a run needs no more memory than
+ * there is to read. */
 static int count_lanes(const struct session *s, uint64_t memory)
 {
-    uint64_t n = memory / s->room;
+    uint64_t all = s->places->bytes, n = (memory < all ? memory : all) / s->room;
     n = n < SLOTS_MOST ? n : SLOTS_MOST;
     return n > (uint64_t)s->most_open ? (int)n : s->most_open;
 }
