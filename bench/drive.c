@@ -95,7 +95,7 @@ struct session {
     const struct bench_places *places;
     struct io_reader *reader;
     struct lane *lane, *free_first, *free_last;
-    int n_lanes, n_open, most_open;
+    int n_lanes, most_open;
     uint8_t *memory;
     size_t room, memory_bytes, align;
 
@@ -174,7 +174,6 @@ static bool submit_group(struct session *s)
         for (int j = 0; j < g; j++) {
             struct lane *l = s->free_first;
             s->free_first = l->next_free;
-            s->n_open++;
             describe_window(s, &p[j], &l->req);
             *tail = &l->req;
             tail = &l->req.next;
@@ -205,7 +204,6 @@ static void reap(struct session *s)
         if (req->err.code && !s->err.code)
             s->err = req->err;
         free_lane(s, l);
-        s->n_open--;
         req = next;
     }
 }
@@ -304,11 +302,11 @@ int bench_measure_drive(const struct bench_places *p, const struct bench_drive_s
         double t0 = clock_now(), cpu0 = clock_cpu();
         bool left = true;
         do {
-            while (left && s.n_open + p->group <= s.most_open)
+            while (left && s.reader->open + p->group <= s.most_open)
                 left = submit_group(&s);
             reap(&s);
         } while (left && !s.err.code && clock_now() - t0 < spec->seconds);
-        while (s.n_open > 0) /* what is open counts, with the time that it takes */
+        while (s.reader->open > 0) /* what is open counts, with the time that it takes */
             reap(&s);
         fill_row(&s, clock_now() - t0, clock_cpu() - cpu0, out);
         if (s.err.code) {

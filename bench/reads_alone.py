@@ -7,8 +7,9 @@
 A run decodes with a seed of its own and records its reads (--io-trace). bare_reads makes those of its decoded tokens
 again, of the same places in the same order, a layer's together and the next layer's after them, into as much memory as
 the run's, and computes nothing. Beside that stands the layered limit (docs/telemetry.md) with a drive that takes no time.
-Without a cache no run can be faster than the sum of both; with one it can, where it multiplies what is there meanwhile. Which of both comes first changes from round to round; the rates of memory, kernels and drive are
-measured around them, so that the layered limit by the drive's own rate is there too. bare_reads needs liburing."""
+Without a cache no run can be faster than the sum of both; with one it can, where it multiplies what is there meanwhile.
+Which of both comes first changes from round to round; the rates of memory, kernels and drive are measured around them, so
+that the layered limit by the drive's own rate is there too. bare_reads needs liburing."""
 import argparse
 import json
 import os
@@ -66,19 +67,20 @@ def one_round(a, cache, i):
     with tempfile.TemporaryDirectory() as d:
         trace, csv = os.path.join(d, "io.csv"), os.path.join(d, "run.csv")
         ram, _, cache_rate = kernel_rates(a.sluice, TYPES, a.threads, *shlex.split(a.rates))
-        if i % 2 == 1: # the same seed makes the same reads
+        alone_first = i % 2 == 1
+        if alone_first: # the same seed makes the same reads
             run(a, cache, i + 1, trace, csv)
         drive = drive_rate(a.sluice, a.model, a.in_flight)
-        if i % 2 == 1:
+        if alone_first:
             reads, how = alone(a, cache, trace)
-            wall = run(a, cache, i + 1, trace, csv)
-        else:
-            wall = run(a, cache, i + 1, trace, csv)
+        wall = run(a, cache, i + 1, trace, csv)
+        if not alone_first:
             reads, how = alone(a, cache, trace)
         after = drive_rate(a.sluice, a.model, a.in_flight)
         rates = (1e9 * ram, 1e9 * (drive + after) / 2, 1e9 * statistics.mean(cache_rate.values()), a.threads)
-        limit = layered_limit().limits(trace, *rates)["layered_limit_s"]
-        beside = layered_limit().limits(trace, rates[0], float("inf"), *rates[2:])["layered_limit_s"]
+        limits = layered_limit().limits
+        limit = limits(trace, *rates)["layered_limit_s"]
+        beside = limits(trace, rates[0], float("inf"), *rates[2:])["layered_limit_s"]
     print(f"| {cache} | {i + 1} | {how} | {wall:.3f} | {reads:.3f} | {beside:.3f} | {(reads + beside) / wall:.2f} | "
           f"{limit / wall:.2f} | {ram:.1f} | {drive:.2f}, {after:.2f} |", flush=True)
     return (reads + beside) / wall, limit / wall

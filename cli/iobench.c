@@ -254,17 +254,23 @@ struct iobench {
     bool json;
 };
 
+static struct bench_drive_spec spec_of(const struct iobench *b, const char *engine, int in_flight,
+                                       uint64_t skip)
+{
+    return (struct bench_drive_spec){.engine = engine,
+                                     .in_flight = in_flight,
+                                     .seconds = b->plan->seconds,
+                                     .skip = skip,
+                                     .seed = b->plan->seed,
+                                     .memory = b->plan->memory};
+}
+
 static int measure(struct iobench *b, const struct source *s, const char *engine, int in_flight,
                    bool direct, struct sl_err *err)
 {
     struct iobench_report *r = &b->report;
     struct bench_drive_row *row = &r->row[r->n_rows];
-    struct bench_drive_spec spec = {.engine = engine,
-                                    .in_flight = in_flight,
-                                    .seconds = b->plan->seconds,
-                                    .skip = b->groups,
-                                    .seed = b->plan->seed,
-                                    .memory = b->plan->memory};
+    struct bench_drive_spec spec = spec_of(b, engine, in_flight, b->groups);
     int rc = bench_measure_drive(&s->places, &spec, row, err);
     if (rc < 0)
         return rc;
@@ -280,12 +286,9 @@ static int measure_again(struct iobench *b, const struct source *s, struct sl_er
 {
     struct iobench_report *r = &b->report;
     struct bench_drive_row again, *last = &r->row[r->n_rows - 1];
-    struct bench_drive_spec spec = {.engine = last->engine,
-                                    .in_flight = last->in_flight,
-                                    .seconds = last->seconds,
-                                    .skip = b->groups - last->groups - last->skipped,
-                                    .seed = b->plan->seed,
-                                    .memory = b->plan->memory};
+    struct bench_drive_spec spec = spec_of(b, last->engine, last->in_flight,
+                                           b->groups - last->groups - last->skipped);
+    spec.seconds = last->seconds; /* as long as the row took */
     int rc = bench_measure_drive(&s->places, &spec, &again, err);
     if (rc == 0 && last->gb_s > 0)
         r->again_ratio = again.gb_s / last->gb_s;
