@@ -21,9 +21,8 @@ import subprocess
 import sys
 import time
 
-from programs import drive_rate
+from programs import ROOT, drive_rate
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 HUGE = 2 << 20
 
 
@@ -88,7 +87,7 @@ def main():
     p.add_argument("--fixed", type=float, default=1.0)
     p.add_argument("--factor", type=float, default=1.15)
     a = p.parse_args()
-    a.sluice = a.sluice or [os.path.join(HERE, "..", "build", "cli", "sluice")]
+    a.sluice = a.sluice or [os.path.join(ROOT, "build", "cli", "sluice")]
     cells = [(int(n), s) for n in a.prompts.split(",") for s in a.sluice]
     rows = {c: [] for c in cells}
     for i in range(a.runs):

@@ -13,9 +13,8 @@ import os
 import re
 import statistics
 
-from programs import execute, execute_json, kernel_rates
+from programs import ROOT, execute, execute_json, kernel_rates
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 TRIES = 4
 
 
@@ -64,7 +63,7 @@ def main():
     p.add_argument("--tokens", type=int, default=48)
     p.add_argument("--runs", type=int, default=5)
     p.add_argument("--steady", type=float, default=0.1)
-    p.add_argument("--sluice", default=os.path.join(HERE, "..", "build", "cli", "sluice"))
+    p.add_argument("--sluice", default=os.path.join(ROOT, "build", "cli", "sluice"))
     a = p.parse_args()
     sizes = token_bytes(execute_json([a.sluice, "info", a.model, "--json", "--tensors"]))
     print("bytes of a token:", ", ".join(f"{t} {n / 1e6:.0f} MB" for t, n in sizes.items()))

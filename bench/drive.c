@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/size.h"
 #include "io/drives.h"
+#include "io/queue.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -85,16 +86,11 @@ void bench_free_places(struct bench_places *p)
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-/* A request and its memory. Free ones wait in a queue, so that memory is used by turns. */
-struct lane {
-    struct io_req req;
-    struct lane *next_free;
-};
-
 struct session {
     const struct bench_places *places;
     struct io_reader *reader;
-    struct lane *lane, *free_first, *free_last;
+    struct io_req *lane;
+    struct io_queue idle; /* those that are not open: memory is used by turns */
     int n_lanes, most_open;
     uint8_t *memory;
     size_t room, memory_bytes, align;
@@ -170,29 +166,16 @@ static bool submit_group(struct session *s)
             s->skipped++;
             continue;
         }
-        struct io_req *list = NULL, **tail = &list;
+        struct io_queue list = {0};
         for (int j = 0; j < g; j++) {
-            struct lane *l = s->free_first;
-            s->free_first = l->next_free;
-            describe_window(s, &p[j], &l->req);
-            *tail = &l->req;
-            tail = &l->req.next;
+            struct io_req *req = io_queue_take(&s->idle);
+            describe_window(s, &p[j], req);
+            io_queue_put(&list, req);
         }
-        *tail = NULL;
-        io_reader_submit(s->reader, list, g);
+        io_reader_submit(s->reader, list.head, g);
         return true;
     }
     return false;
-}
-
-static void free_lane(struct session *s, struct lane *l)
-{
-    l->next_free = NULL;
-    if (s->free_first)
-        s->free_last->next_free = l;
-    else
-        s->free_first = l;
-    s->free_last = l;
 }
 
 static void reap(struct session *s)
@@ -200,10 +183,9 @@ static void reap(struct session *s)
     struct io_req *req = io_reader_reap(s->reader, true);
     while (req) {
         struct io_req *next = req->next;
-        struct lane *l = req->user;
         if (req->err.code && !s->err.code)
             s->err = req->err;
-        free_lane(s, l);
+        io_queue_put(&s->idle, req);
         req = next;
     }
 }
@@ -255,9 +237,8 @@ static int open_session(struct session *s, const struct bench_places *p,
     memset(s->memory, 0, s->memory_bytes);
     uint8_t *first = s->memory + (size_up((uintptr_t)s->memory, s->align) - (uintptr_t)s->memory);
     for (int i = 0; i < s->n_lanes; i++) {
-        struct lane *l = &s->lane[i];
-        l->req = (struct io_req){.buf = first + (size_t)i * s->room, .user = l};
-        free_lane(s, l);
+        s->lane[i].buf = first + (size_t)i * s->room;
+        io_queue_put(&s->idle, &s->lane[i]);
     }
     choose_order(s, spec);
     return 0;

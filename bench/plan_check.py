@@ -21,9 +21,8 @@ import subprocess
 import sys
 import tempfile
 
-from programs import execute, execute_json
+from programs import ROOT, execute, execute_json
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def plan(a, model, budget, prompt):
@@ -93,7 +92,7 @@ def check(a, model, budget, prompt):
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     p.add_argument("--model", action="append", required=True)
-    p.add_argument("--sluice", default=os.path.join(HERE, "..", "build", "cli", "sluice"))
+    p.add_argument("--sluice", default=os.path.join(ROOT, "build", "cli", "sluice"))
     p.add_argument("--budgets", default="", help="options of memory, one set after the other, separated by ;")
     p.add_argument("--prompts", default="16,512", help="tokens")
     p.add_argument("--tokens", type=int, default=96)
