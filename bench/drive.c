@@ -143,12 +143,9 @@ static bool evict(struct session *s, const struct bench_slice *p)
         return true;
     double before = io_file_cached(p->file, p->offset, p->bytes, PROBES);
     s->probed++;
-    if (before > 0) {
-        s->was_cached++;
-        io_file_drop(p->file, p->offset, p->bytes);
-        return io_file_cached(p->file, p->offset, p->bytes, PROBES) == 0;
-    }
-    return true;
+    s->was_cached += before > 0;
+    io_file_drop(p->file, p->offset, p->bytes); /* also those between the probes */
+    return before == 0 || io_file_cached(p->file, p->offset, p->bytes, PROBES) == 0;
 }
 
 /* Submit the next group that can be read; false: no group is left to try. */
@@ -254,7 +251,7 @@ static void close_session(struct session *s)
 static bool all_direct(const struct bench_places *p)
 {
     bool all = true;
-    for (int64_t i = 0; all && i < p->n; i += p->group)
+    for (int64_t i = 0; all && i < p->n; i++)
         all = io_file_direct(p->slice[i].file);
     return all;
 }
