@@ -97,9 +97,9 @@ static const struct opt_cmd IOBENCH_CMD = {
     .about =
         "Reads slices of randomly chosen experts of a model, those of one expert together, as a "
         "run does, and says how much arrives by I/O engine and by reads in flight: where the "
-        "curve flattens is what --io-threads should be. No place is read twice. Each row says "
-        "what was measured: direct reads, or buffered reads of pages that were not cached (cached "
-        "ones are dropped first, or the place is left out).\n\n"
+        "curve flattens is what --io-threads should be. No place is read twice as long as there "
+        "are others. Each row says what was measured: direct reads, or buffered reads of pages "
+        "that were not cached (cached ones are dropped first, or the place is left out).\n\n"
         "Rates that cannot be the drive's are marked with !: faster than memory is copied, or, by "
         "reading the last places again, a cache below the file system.",
     .rows = ROWS,
@@ -239,10 +239,13 @@ static int open_source(const char *path, int64_t size, bool direct, struct sourc
     return bench_list_file(s->file, piece, &s->places, err);
 }
 
+/* Of the first file that is not read directly; "": all are. */
 static const char *note_of(const struct source *s)
 {
-    const struct io_file *f = s->places.slice[0].file;
-    return io_file_direct(f) ? "" : io_file_note(f);
+    for (int64_t i = 0; i < s->places.n; i++)
+        if (!io_file_direct(s->places.slice[i].file))
+            return io_file_note(s->places.slice[i].file);
+    return "";
 }
 
 /* ---- The measurements ---- */
@@ -250,7 +253,9 @@ static const char *note_of(const struct source *s)
 struct iobench {
     const struct iobench_plan *plan;
     struct iobench_report report;
-    uint64_t groups; /* of the order that earlier rows have read */
+    uint64_t groups;   /* of the order that earlier rows have read */
+    int fresh;         /* the last row of places that none had read before it; -1: there is none */
+    uint64_t fresh_at; /* groups of the order before that row */
     bool json;
 };
 
@@ -274,20 +279,27 @@ static int measure(struct iobench *b, const struct source *s, const char *engine
     int rc = bench_measure_drive(&s->places, &spec, row, err);
     if (rc < 0)
         return rc;
+    const uint64_t n_groups = (uint64_t)(s->places.n / s->places.group), at = b->groups;
     b->groups += row->groups + row->skipped;
+    if (b->groups <= n_groups) {
+        b->fresh = r->n_rows;
+        b->fresh_at = at;
+    }
     r->wanted_direct[r->n_rows++] = direct;
     if (!b->json)
         iobench_print_row(r, r->n_rows - 1);
     return 0;
 }
 
-/* The last row's places a second time, in the same way. */
+/* The places of the last row that had them fresh, in the same way: one that read what an earlier
+ * one had read may itself have come from such a cache. */
 static int measure_again(struct iobench *b, const struct source *s, struct sl_err *err)
 {
     struct iobench_report *r = &b->report;
-    struct bench_drive_row again, *last = &r->row[r->n_rows - 1];
-    struct bench_drive_spec spec = spec_of(b, last->engine, last->in_flight,
-                                           b->groups - last->groups - last->skipped);
+    if (b->fresh < 0)
+        return 0;
+    struct bench_drive_row again, *last = &r->row[b->fresh];
+    struct bench_drive_spec spec = spec_of(b, last->engine, last->in_flight, b->fresh_at);
     spec.seconds = last->seconds; /* as long as the row took */
     int rc = bench_measure_drive(&s->places, &spec, &again, err);
     if (rc == 0 && last->gb_s > 0)
@@ -366,7 +378,7 @@ int cmd_iobench(int argc, char **argv)
         return EXIT_USAGE;
     }
     static struct iobench b; /* a hundred rows: large for a stack */
-    b = (struct iobench){.plan = &plan, .json = a.json != 0};
+    b = (struct iobench){.plan = &plan, .fresh = -1, .json = a.json != 0};
     rc = run_all(&b, seen.operands[0], a.size, &err);
     return rc < 0 ? opts_fail(&err) : 0;
 }

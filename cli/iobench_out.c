@@ -99,6 +99,9 @@ void iobench_print_end(const struct iobench_report *r)
         printf("read again, the same places came %.2f times as fast: no cache below the file "
                "system shows\n",
                r->again_ratio);
+    else
+        printf("no cache below the file system was looked for by reading again: the file is too "
+               "small, each row read places that had been read before\n");
 }
 
 static json_t *json_row(const struct iobench_report *r, int i)
