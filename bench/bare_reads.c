@@ -38,7 +38,10 @@ static bool direct = true;
 static struct io_uring ring;
 /* Buffers are used by turns, as those of a cache are: a drive may be faster into memory that the
  * CPU's caches hold. */
-static uint8_t **idle;
+static struct buffer {
+    uint8_t *at;
+    uint32_t need; /* bytes that must arrive */
+} * buffer, **idle;
 static size_t n_buffers, n_taken, n_back; /* taken, and back at the end of the queue, so far */
 
 static void fail(const char *what)
@@ -107,13 +110,16 @@ static void take_memory(size_t most, size_t in_flight, size_t bytes)
     n_buffers = bytes / each > in_flight ? bytes / each : in_flight;
     const size_t all = up(each * n_buffers, HUGE_PAGE);
     uint8_t *memory = NULL;
+    buffer = calloc(n_buffers, sizeof *buffer);
     idle = calloc(n_buffers, sizeof *idle);
-    if (!idle || posix_memalign((void **)&memory, HUGE_PAGE, all) != 0)
+    if (!buffer || !idle || posix_memalign((void **)&memory, HUGE_PAGE, all) != 0)
         fail("no memory");
     madvise(memory, all, MADV_HUGEPAGE);
     memset(memory, 1, all);
-    for (; n_back < n_buffers; n_back++)
-        idle[n_back] = memory + each * n_back;
+    for (; n_back < n_buffers; n_back++) {
+        buffer[n_back].at = memory + each * n_back;
+        idle[n_back] = &buffer[n_back];
+    }
     errno = 0;
 }
 
@@ -122,7 +128,8 @@ static size_t under_way(void)
     return n_buffers - (n_back - n_taken);
 }
 
-/* A read past the end of a file is short, as that of the last expert may be. */
+/* A read past the end of a file is short, as that of the last expert may be; what was recorded is
+ * there. */
 static void finish_one(void)
 {
     struct io_uring_cqe *c;
@@ -130,7 +137,10 @@ static void finish_one(void)
     errno = rc < 0 ? -rc : c->res < 0 ? -c->res : 0;
     if (rc < 0 || c->res <= 0)
         fail("a read");
-    idle[n_back++ % n_buffers] = io_uring_cqe_get_data(c);
+    struct buffer *b = io_uring_cqe_get_data(c);
+    if ((uint32_t)c->res < b->need)
+        fail("a read is short: the file is not the one that was recorded");
+    idle[n_back++ % n_buffers] = b;
     io_uring_cqe_seen(&ring, c);
 }
 
@@ -143,14 +153,16 @@ static uint64_t read_all(size_t in_flight)
             if (under_way() == in_flight)
                 finish_one();
             struct io_uring_sqe *s = io_uring_get_sqe(&ring);
-            uint8_t *to = idle[n_taken++ % n_buffers];
-            io_uring_prep_read(s, fd[p->file], to, (unsigned)up(p->bytes, PAGE), p->offset);
+            struct buffer *to = idle[n_taken++ % n_buffers];
+            to->need = p->bytes;
+            io_uring_prep_read(s, fd[p->file], to->at, (unsigned)up(p->bytes, PAGE), p->offset);
             io_uring_sqe_set_data(s, to);
             bytes += p->bytes;
             waiting++;
         }
         if (waiting > 0 && (p->bytes == 0 || under_way() == in_flight)) {
-            io_uring_submit(&ring);
+            if (io_uring_submit(&ring) != (int)waiting)
+                fail("io_uring takes no more reads");
             waiting = 0;
         }
         while (p->bytes == 0 && under_way() > 0)

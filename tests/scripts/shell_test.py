@@ -354,6 +354,10 @@ def check_bare_reads(bare, model):
         check(p.returncode == 0 and p.stdout.split()[1] == str(300 * 2 * 4096), f"bare_reads {flight} {mib}: {p}")
     end = os.path.getsize(model) // 4096 * 4096
     check(go(f"0 {end} 7\n", "2", "0", model).stdout.split()[1:2] == ["7"], "the end of a file")
+    check(os.path.getsize(model) % 4096 < 4000, "the model ends early in a page")
+    for lines in (f"0 {end} 4000\n", f"0 {end} 8192\n", f"0 {end - 4096} 8192\n"): # bytes that don't come don't count
+        p = go("0 0 4096\n" + lines, "2", "0", model)
+        check(p.returncode == 1 and "short" in p.stderr and not p.stdout, f"past the end: {lines!r}: {p}")
     for lines, args in (("", ["4", "1", model]), ("\n", ["4", "1", model]), ("0 0 0\n", ["4", "1", model]), ("1 0 4096\n", ["4", "1", model]),
                         ("0 0\n", ["4", "1", model]), ("0 0 4096 9\n", ["4", "1", model]), ("0 -4096 4096\n", ["4", "1", model]),
                         ("0 1099511627776 4096\n", ["4", "1", model]), ("0 0 4096\n", ["0", "1", model]), ("0 0 4096\n", ["257", "1", model]),
