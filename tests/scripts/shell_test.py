@@ -308,7 +308,26 @@ block,4,1,1,1,,,,,,,,,9,0,9,9
 """
 
 
+def check_drive_rate():
+    """A rate that is none of direct reads, or no drive's, is not taken in silence."""
+    code = "import sys, programs; print(programs.drive_rate(sys.argv[1], 'm'))"
+    with tempfile.TemporaryDirectory() as d:
+        fake = os.path.join(d, "fake")
+        for direct, no_direct, doubt, note, said in ((True, "", None, "", 0), (False, "memory", None, "", 1),
+                                                     (True, "", "too fast", "", 1), (True, "", None, "other engine", 1),
+                                                     (False, "memory", "too fast", "other engine", 3)):
+            report = {"no_direct": no_direct, "rows": [{"gb_s": 1.5, "direct": direct, "doubt": doubt, "note": note}]}
+            with open(fake, "w", encoding="utf-8") as f:
+                f.write(f"#!/bin/sh\necho '{json.dumps(report)}'\n")
+            os.chmod(fake, 0o755)
+            p = subprocess.run([sys.executable, "-B", "-c", code, fake], capture_output=True, text=True, check=False, timeout=60,
+                               env=dict(os.environ, PYTHONPATH=os.path.join(ROOT, "bench")))
+            check(p.returncode == 0 and p.stdout == "1.5\n" and len(p.stderr.splitlines()) == said and
+                  all(w in p.stderr for w in (no_direct, doubt or "", note)), f"drive_rate: {report}: {p}")
+
+
 def test_reads_alone(program):
+    check_drive_rate()
     build = os.path.dirname(os.path.dirname(program))
     bare = os.path.join(build, "bench", "bare_reads")
     if not os.path.exists(bare):
@@ -418,7 +437,7 @@ def test_cold_start(program):
         p = subprocess.run(command + ["--fixed=-1000"], capture_output=True, text=True, timeout=240, check=False)
         check(p.returncode == 1 and len(tables(p.stdout)) == 1, f"nothing is allowed: {p}")
         p = subprocess.run(command + ["--touch-mb", str(1 << 40)], capture_output=True, text=True, timeout=240, check=False)
-        check(p.returncode == 1 and p.stderr.startswith("--touch-mb: ") and not p.stdout, f"no such memory: {p}")
+        check(p.returncode == 1 and p.stderr.splitlines()[-1].startswith("--touch-mb: ") and not p.stdout, f"no such memory: {p}")
 
 
 # ---- bench-matrix.sh ----
