@@ -371,6 +371,13 @@ def check_bare_reads(bare, model):
     for flight, mib in (("1", "0"), ("3", "0"), ("3", "2"), ("256", "0"), ("256", "40")):
         p = go(many, flight, mib, model, model)
         check(p.returncode == 0 and p.stdout.split()[1] == str(300 * 2 * 4096), f"bare_reads {flight} {mib}: {p}")
+    check(float(go(many, "1", "0", model, model).stdout.split()[0]) > 1e-4, "300 reads, one after the other, take their time")
+    small = model + ".small" # which file is which
+    with open(small, "wb") as f:
+        f.write(bytes(8192))
+    for lines, good in (("1 409600 4096\n", True), ("0 409600 4096\n", False), ("0 4096 4096\n1 409600 4096\n", True)):
+        p = go(lines, "2", "0", small, model)
+        check((p.returncode == 0) == good, f"bare_reads of two files: {lines!r}: {p}")
     end = os.path.getsize(model) // 4096 * 4096
     check(go(f"0 {end} 7\n", "2", "0", model).stdout.split()[1:2] == ["7"], "the end of a file")
     check(os.path.getsize(model) % 4096 < 4000, "the model ends early in a page")
