@@ -6,6 +6,8 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+#include "kernels/x86/mat_tiles.h"
+
 #define CHAINS 12
 /* Whole, so that the array becomes registers (in builds that optimise). */
 #define UNROLLED _Pragma("GCC unroll 16")
@@ -40,6 +42,27 @@ PEAK_LOOP(dpbusd_ymm_512, "avx512f,avx512vl,avx512vnni", __m256i, _mm256_setzero
 PEAK_LOOP(dpbusd_zmm, "avx512f,avx512vnni", __m512i, _mm512_setzero_si512(),
           _mm512_dpbusd_epi32(x, a, b))
 
+/* Six sums; tiles 6 and 7 are the operands, 0. */
+static void dot_tiles(int64_t rounds)
+{
+    struct tile_shapes s = {.palette = 1};
+
+    for (int i = 0; i < 8; i++) {
+        s.row_bytes[i] = 64;
+        s.rows[i] = TILE_ROWS;
+    }
+    TILES_CONFIGURE(&s);
+    for (; rounds > 0; rounds--) {
+        TILE_DOT_SS(0, 6, 7);
+        TILE_DOT_SS(1, 6, 7);
+        TILE_DOT_SS(2, 6, 7);
+        TILE_DOT_SS(3, 6, 7);
+        TILE_DOT_SS(4, 6, 7);
+        TILE_DOT_SS(5, 6, 7);
+    }
+    TILES_RELEASE();
+}
+
 const struct bench_loop bench_loops[] = {
     {"vpmaddubsw ymm", BENCH_INT8, KL_AVX2, 32 * CHAINS, maddubs_ymm},
     {"vfmadd ymm", BENCH_FMA, KL_AVX2, 8 * CHAINS, fma_ymm},
@@ -48,6 +71,7 @@ const struct bench_loop bench_loops[] = {
     {"vfmadd zmm", BENCH_FMA, KL_AVX512, 16 * CHAINS, fma_zmm},
     {"vpdpbusd ymm", BENCH_INT8, KL_AVX512VNNI, 32 * CHAINS, dpbusd_ymm_512},
     {"vpdpbusd zmm", BENCH_INT8, KL_AVX512VNNI, 64 * CHAINS, dpbusd_zmm},
+    {"tdpbssd", BENCH_INT8, KL_AMX, TILE_ROWS *TILE_ROWS * 64 * 6, dot_tiles},
     {NULL, BENCH_INT8, KL_SCALAR, 0, NULL},
 };
 #endif

@@ -47,7 +47,7 @@ __attribute__((target("avx2"))) static uint64_t read_avx2(const uint8_t *p, size
 static read_fn *reader_of(enum kern_level level)
 {
 #if defined(__x86_64__)
-    if (level >= KL_AVX2 && level <= KL_AVX512VNNI)
+    if (level >= KL_AVX2 && level <= KL_AMX)
         return read_avx2;
 #endif
     (void)level;

@@ -18,11 +18,17 @@
 #define G_DUMP   "For tests and scripts"
 
 static const struct opt_word CPU_WORDS[] = {
-    {"auto", SL_CPU_AUTO},     {"scalar", SL_CPU_SCALAR},
-    {"avx2", SL_CPU_AVX2},     {"avxvnni", SL_CPU_AVXVNNI},
-    {"avx512", SL_CPU_AVX512}, {"avx512vnni", SL_CPU_AVX512VNNI},
-    {"neon", SL_CPU_NEON},     {"dotprod", SL_CPU_DOTPROD},
-    {"i8mm", SL_CPU_I8MM},     {NULL, 0},
+    {"auto", SL_CPU_AUTO},
+    {"scalar", SL_CPU_SCALAR},
+    {"avx2", SL_CPU_AVX2},
+    {"avxvnni", SL_CPU_AVXVNNI},
+    {"avx512", SL_CPU_AVX512},
+    {"avx512vnni", SL_CPU_AVX512VNNI},
+    {"amx", SL_CPU_AMX},
+    {"neon", SL_CPU_NEON},
+    {"dotprod", SL_CPU_DOTPROD},
+    {"i8mm", SL_CPU_I8MM},
+    {NULL, 0},
 };
 static const struct opt_word KV_WORDS[] = {
     {"f32", SL_KV_F32}, {"f16", SL_KV_F16}, {"q8_0", SL_KV_Q8_0}, {NULL, 0}};

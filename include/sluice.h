@@ -81,6 +81,7 @@ enum sl_cpu_level {
     SL_CPU_AVXVNNI,
     SL_CPU_AVX512,
     SL_CPU_AVX512VNNI,
+    SL_CPU_AMX,
     SL_CPU_NEON,
     SL_CPU_DOTPROD,
     SL_CPU_I8MM

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static bool has(const struct cpus_mask *m, int cpu)
 {
@@ -142,4 +144,16 @@ int cpus_save(struct cpus_mask *out)
 int cpus_restore(const struct cpus_mask *saved)
 {
     return pthread_setaffinity_np(pthread_self(), sizeof *saved, (const cpu_set_t *)saved);
+}
+
+/* ---- Tiles ---- */
+
+bool cpus_allow_tiles(void)
+{
+#if defined(__x86_64__) && defined(SYS_arch_prctl)
+    const long request = 0x1023, tile_data = 18; /* ARCH_REQ_XCOMP_PERM, since Linux 5.16 */
+    return syscall(SYS_arch_prctl, request, tile_data) == 0;
+#else
+    return false;
+#endif
 }

@@ -1,10 +1,11 @@
-/* cpus.h: which CPUs a thread may run on, and threads bound to one of them. */
+/* cpus.h: which CPUs a thread may run on, threads bound to one of them, and leave to use tiles. */
 #ifndef BASE_CPUS_H
 #define BASE_CPUS_H
 
 #include "base/err.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define CPUS_MOST 16384 /* twice what Linux can be built for */
@@ -31,5 +32,9 @@ int cpus_bind(pthread_t thread, int cpu);
 /* What the calling thread may use, to be given back later. 0 or an errno. */
 int cpus_save(struct cpus_mask *out);
 int cpus_restore(const struct cpus_mask *saved);
+
+/* Ask for leave to use the matrix tiles of x86 (AMX), whose state Linux saves only for processes
+ * that did; it holds for all threads. False: this system does not give it. */
+bool cpus_allow_tiles(void);
 
 #endif

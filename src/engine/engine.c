@@ -27,6 +27,8 @@ static enum kern_level level_of(enum sl_cpu_level level)
         return KL_AVX512;
     case SL_CPU_AVX512VNNI:
         return KL_AVX512VNNI;
+    case SL_CPU_AMX:
+        return KL_AMX;
     case SL_CPU_NEON:
         return KL_NEON;
     case SL_CPU_DOTPROD:

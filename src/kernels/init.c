@@ -6,6 +6,7 @@
  * one below it is. */
 #include <string.h>
 
+#include "base/cpus.h"
 #include "base/size.h"
 #include "kernels/levels.h"
 
@@ -64,6 +65,17 @@ static bool x86_has_avx512(bool vnni)
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & want) == want &&
            (!vnni || (c & bit_AVX512VNNI));
 }
+
+/* Tiles and their int8 products. The operating system saves tiles only for a process that asked. */
+static bool x86_has_amx(void)
+{
+    const uint64_t tiles = 3u << 17; /* XCR0 bits 17, 18 */
+    const uint32_t want = 3u << 24;  /* leaf 7, EDX: AMX-TILE, AMX-INT8 */
+    uint32_t a, b, c, d;
+
+    return x86_has_avx512(true) && (x86_saved_state() & tiles) == tiles &&
+           __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & want) == want && cpus_allow_tiles();
+}
 #endif
 
 /* The levels of this architecture that this build has, rising; scalar apart. A CPU may lack one and
@@ -87,10 +99,9 @@ static void fill_avx512(struct kernels *k)
 }
 
 static const struct level levels[] = {
-    {KL_AVX2, fill_avx2},
-    {KL_AVXVNNI, kernels_mat_avxvnni},
-    {KL_AVX512, fill_avx512},
-    {KL_AVX512VNNI, kernels_mat_avx512vnni},
+    {KL_AVX2, fill_avx2},      {KL_AVXVNNI, kernels_mat_avxvnni},
+    {KL_AVX512, fill_avx512},  {KL_AVX512VNNI, kernels_mat_avx512vnni},
+    {KL_AMX, kernels_mat_amx},
 };
 #define N_LEVELS (sizeof levels / sizeof *levels)
 
@@ -105,6 +116,8 @@ static bool cpu_has(enum kern_level level)
         return x86_has_avx512(false);
     case KL_AVX512VNNI:
         return x86_has_avx512(true);
+    case KL_AMX:
+        return x86_has_amx();
     default:
         return false;
     }
@@ -154,7 +167,7 @@ static bool cpu_has(enum kern_level level)
 static bool same_arch(enum kern_level level)
 {
 #if defined(__x86_64__)
-    return level <= KL_AVX512VNNI;
+    return level <= KL_AMX;
 #else
     return level >= KL_NEON;
 #endif
@@ -188,10 +201,15 @@ void kernels_init(struct kernels *k, enum kern_level max_level)
 const char *kernels_level_name(enum kern_level level)
 {
     static const char *const names[KL_COUNT] = {
-        [KL_SCALAR] = "scalar",         [KL_AVX2] = "avx2",
-        [KL_AVXVNNI] = "avxvnni",       [KL_AVX512] = "avx512",
-        [KL_AVX512VNNI] = "avx512vnni", [KL_NEON] = "neon",
-        [KL_DOTPROD] = "dotprod",       [KL_I8MM] = "i8mm",
+        [KL_SCALAR] = "scalar",
+        [KL_AVX2] = "avx2",
+        [KL_AVXVNNI] = "avxvnni",
+        [KL_AVX512] = "avx512",
+        [KL_AVX512VNNI] = "avx512vnni",
+        [KL_AMX] = "amx",
+        [KL_NEON] = "neon",
+        [KL_DOTPROD] = "dotprod",
+        [KL_I8MM] = "i8mm",
     };
     return (unsigned)level < KL_COUNT ? names[level] : "unknown";
 }

@@ -15,6 +15,7 @@ enum kern_level {
     KL_AVXVNNI,
     KL_AVX512,
     KL_AVX512VNNI,
+    KL_AMX,
     KL_NEON,
     KL_DOTPROD,
     KL_I8MM,

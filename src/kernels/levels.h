@@ -15,6 +15,7 @@ void kernels_mat_avx512(struct kernels *k);
 void kernels_mat_avx512_float(struct kernels *k); /* part of kernels_mat_avx512 */
 void kernels_float_avx512(struct kernels *k);
 void kernels_mat_avx512vnni(struct kernels *k);
+void kernels_mat_amx(struct kernels *k); /* over kernels_mat_avx512vnni */
 #elif defined(__aarch64__)
 void kernels_mat_neon(struct kernels *k);
 void kernels_float_neon(struct kernels *k);

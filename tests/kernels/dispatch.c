@@ -35,10 +35,10 @@ static void test_foreign_levels_are_scalar(void **state)
 #if defined(__x86_64__)
     assert_int_equal(level_below(KL_NEON), KL_SCALAR);
     assert_int_equal(level_below(KL_I8MM), KL_SCALAR);
-    assert_int_equal(level_below(KL_AVX512VNNI), kernels_cpu_level());
+    assert_int_equal(level_below(KL_AMX), kernels_cpu_level());
 #else
     assert_int_equal(level_below(KL_AVX2), KL_SCALAR);
-    assert_int_equal(level_below(KL_AVX512VNNI), KL_SCALAR);
+    assert_int_equal(level_below(KL_AMX), KL_SCALAR);
     assert_int_equal(level_below(KL_I8MM), kernels_cpu_level());
 #endif
 }
@@ -82,6 +82,7 @@ static void test_names(void **state)
     (void)state;
     assert_string_equal(kernels_level_name(KL_SCALAR), "scalar");
     assert_string_equal(kernels_level_name(KL_AVX512VNNI), "avx512vnni");
+    assert_string_equal(kernels_level_name(KL_AMX), "amx");
     assert_string_equal(kernels_level_name(KL_I8MM), "i8mm");
     assert_string_equal(kernels_level_name(KL_COUNT), "unknown");
 }

@@ -256,6 +256,7 @@ LEVEL_FLAGS = {
     "wide": "-mavx2 -mfma -mf16c -mavxvnni -DMAT_LANES=8 -DMAT_VNNI=1",  # a template's parameters
     "avx512": "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c",
     "avx512vnni": "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mfma -mf16c",
+    "tiles": "-mamx-tile -mamx-int8",
 }
 
 

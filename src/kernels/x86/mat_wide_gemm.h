@@ -167,8 +167,14 @@ ALWAYS_INLINE void next_tokens(struct tokens *tok, int n)
 
 /* ---- the walk over rows and tokens ---- */
 
+struct gemm_pass;
+/* One or two groups of rows for a run of tokens, into acc. */
+typedef void groups_fn(const struct gemm_pass *p, float *acc);
+
 struct gemm_type {
     struct block_size size;
+    groups_fn *groups;
+    /* of gemm_groups and gemm_wide: */
     int tile_blocks; /* blocks per tile */
     unpack_fn *unpack;
     mul_fn *mul;
@@ -184,7 +190,6 @@ struct gemm_pass {
     int first_tok, n_tok;
 };
 
-/* One or two groups of rows for a run of tokens, into acc. */
 static inline void gemm_groups(const struct gemm_pass *p, float *acc)
 {
     const struct mat_args *a = p->a;
@@ -230,18 +235,13 @@ static void store_rows(const struct gemm_pass *p, const float *acc)
 
 /* Tokens are taken in runs whose activations stay in the L2 cache while all rows pass. The last
  * group of rows overlaps the one before it when their number is no multiple of MAT_LANES. */
-static inline void gemm_wide(const struct mat_args *a, const struct gemm_type *type)
+ALWAYS_INLINE void gemm_runs(const struct mat_args *a, const struct gemm_type *type)
 {
     _Alignas(64) float acc[MAX_RUN * MAX_GROUPS * MAT_LANES];
     const int fit = tokens_in_cache(a->x_stride, 64) / 4 * 4, run = fit < MAX_RUN ? fit : MAX_RUN;
     const int last = a->n_rows < MAT_LANES ? 0 : a->n_rows - MAT_LANES;
     struct gemm_pass p = {.a = a, .type = type};
 
-    if (a->n_tok <= 2 || (a->n_tok <= 4 && type->gemv4)) {
-        const int n = a->n_tok > 2 ? 4 : a->n_tok;
-        gemv_wide(a, type->size, n, n == 1 ? type->gemv1 : n == 2 ? type->gemv2 : type->gemv4);
-        return;
-    }
     for (p.first_tok = 0; p.first_tok < a->n_tok; p.first_tok += run) {
         p.n_tok = a->n_tok - p.first_tok < run ? a->n_tok - p.first_tok : run;
         for (int r = 0; r < a->n_rows; r += MAT_LANES * MAX_GROUPS) {
@@ -252,9 +252,19 @@ static inline void gemm_wide(const struct mat_args *a, const struct gemm_type *t
             }
             p.prefetch = prefetch_from(a, (size_t)(p.w[0] - a->w),
                                        (size_t)(p.n_g * MAT_LANES) * a->row_bytes, NEAR_AHEAD);
-            gemm_groups(&p, acc);
+            type->groups(&p, acc);
             store_rows(&p, acc);
         }
+    }
+}
+
+static inline void gemm_wide(const struct mat_args *a, const struct gemm_type *type)
+{
+    if (a->n_tok <= 2 || (a->n_tok <= 4 && type->gemv4)) {
+        const int n = a->n_tok > 2 ? 4 : a->n_tok;
+        gemv_wide(a, type->size, n, n == 1 ? type->gemv1 : n == 2 ? type->gemv2 : type->gemv4);
+    } else {
+        gemm_runs(a, type);
     }
 }
 

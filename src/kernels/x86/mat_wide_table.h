@@ -54,8 +54,9 @@
     }                                                                                              \
     static void mat_gemm_##name(const struct mat_args *a)                                          \
     {                                                                                              \
-        gemm_wide(a, &(const struct gemm_type){block_size, tile_blocks, unpack_##name, mul_##name, \
-                                               rows1_##name, rows2_##name, gemv4});                \
+        gemm_wide(a,                                                                               \
+                  &(const struct gemm_type){block_size, gemm_groups, tile_blocks, unpack_##name,   \
+                                            mul_##name, rows1_##name, rows2_##name, gemv4});       \
     }
 
 #define CALL_K(name, type)                                                                         \
