@@ -21,16 +21,16 @@ struct tile_shapes {
     uint8_t rows[16];
 };
 
-/* The memory operands are all that these touch beside tiles, which the compiler does not know. */
+/* Tiles are nothing that the compiler knows: each statement stays where it is among the others. */
 #define TILES_CONFIGURE(shapes) __asm__ volatile("ldtilecfg %0" ::"m"(*(shapes)))
 #define TILES_RELEASE()         __asm__ volatile("tilerelease")
 #define TILE_ZERO(t)            __asm__ volatile("tilezero %%tmm" #t ::)
 /* Rows of memory are stride bytes apart. */
+#define TILE_ROWS_AT(p, stride) "r"(p), "r"((size_t)(stride)) : "memory"
 #define TILE_LOAD(t, p, stride)                                                                    \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"((size_t)(stride)) : "memory")
+    __asm__ volatile("tileloadd (%0,%1), %%tmm" #t ::TILE_ROWS_AT(p, stride))
 #define TILE_STORE(t, p, stride)                                                                   \
-    __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((size_t)(stride)) : "memor" \
-                                                                                           "y")
+    __asm__ volatile("tilestored %%tmm" #t ", (%0,%1)" ::TILE_ROWS_AT(p, stride))
 /* c += a * b: bytes of a signed, of b unsigned; both signed. */
 #define TILE_DOT_SU(c, a, b) __asm__ volatile("tdpbsud %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
 #define TILE_DOT_SS(c, a, b) __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::)
